@@ -1,0 +1,87 @@
+"""What a backend is: slots of one network's inputs and outputs, filled and emptied in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from dla_ros.decoders.base import Candidates, Head
+from dla_ros.geometry import Geometry
+from dla_ros.image import ImageView
+from dla_ros.model import Model
+from dla_ros.tensor import TensorSpec
+
+
+class BackendError(RuntimeError):
+    """The backend cannot be opened, or it failed on a frame."""
+
+
+class DeadlineError(BackendError):
+    """A frame did not come back in time."""
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """What a robot chooses, not the network.
+
+    Attributes
+    ----------
+    depth:
+        Slots, that is frames in flight.
+    threads:
+        CPU threads of one inference on the CPU; 0 for one per core.
+    dla_core:
+        The DLA core, for the backends that have cores.
+
+    """
+
+    depth: int = 2
+    threads: int = 0
+    dla_core: int = 0
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What comes back from a slot: candidates, and milliseconds by stage."""
+
+    candidates: Candidates
+    stages: dict[str, float]
+
+
+class Backend(Protocol):
+    """One network, opened. Everything but `close` is called from one thread at a time per slot."""
+
+    name: ClassVar[str]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @classmethod
+    def open(cls, model: Model, options: BackendOptions) -> Backend:
+        """Acquire all that the network needs; raise BackendError and hold nothing if it fails."""
+
+    def select_from(self, heads: Sequence[Head]) -> None:
+        """Say where candidates are found, once, before the first `submit`."""
+
+    def submit(
+        self, slot: int, view: ImageView, geometry: Geometry, confidence: float
+    ) -> None:
+        """Queue an image on a free slot and return at once.
+
+        The image's buffer must stay as it is until the slot is collected.
+        """
+
+    def collect(self, slot: int, timeout: float) -> Completion:
+        """Wait for a slot, at most `timeout` seconds, and free it.
+
+        Raises
+        ------
+        DeadlineError
+            If it takes longer; the slot stays occupied and can be collected again.
+        BackendError
+            If the inference failed.
+
+        """
+
+    def close(self) -> None:
+        """Release everything; safe to call twice, from any state, and with frames in flight."""

@@ -1,0 +1,168 @@
+"""The network on the CPU, by onnxruntime: for development, and wherever there is no DLA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import (
+    Future,
+    ThreadPoolExecutor,
+    TimeoutError as FutureTimeout,
+)
+from pathlib import Path
+import time
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dla_ros.backends.base import BackendError, BackendOptions, Completion, DeadlineError
+from dla_ros.decoders.base import Head, select_candidates
+from dla_ros.geometry import Geometry
+from dla_ros.image import ImageView
+from dla_ros.model import Model
+from dla_ros.preprocess import Preprocessor
+from dla_ros.tensor import TensorSpec
+
+_TYPES = {'tensor(float16)': np.float16, 'tensor(float)': np.float32}
+_ERRORS_ONLY = 3
+
+
+class _Slot:
+    """The buffers of one frame, bound to the session once."""
+
+    def __init__(self, session: Any, model: Model, backend: OnnxruntimeBackend) -> None:
+        import onnxruntime
+
+        (spec,) = backend.inputs
+        pixels = np.zeros(spec.shape, spec.dtype)
+        self.preprocess = Preprocessor(model.input, spec, pixels)
+        self.outputs = {o.name: np.zeros(o.shape, o.dtype) for o in backend.outputs}
+        self.binding = session.io_binding()
+        self._values = {spec.name: onnxruntime.OrtValue.ortvalue_from_numpy(pixels)}
+        for name, array in self.outputs.items():
+            self._values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+            self.binding.bind_ortvalue_output(name, self._values[name])
+        self.binding.bind_ortvalue_input(spec.name, self._values[spec.name])
+        self.future: Future[Completion] | None = None
+
+
+class OnnxruntimeBackend:
+    """Runs frames one after the other on a thread of its own; see Backend for the contract."""
+
+    name: ClassVar[str] = 'onnxruntime'
+
+    def __init__(self, session: Any, model: Model, options: BackendOptions) -> None:
+        import onnxruntime
+
+        self.inputs = tuple(_spec(arg, model) for arg in session.get_inputs())
+        self.outputs = tuple(_spec(arg, model) for arg in session.get_outputs())
+        if len(self.inputs) != 1:
+            names = ', '.join(spec.name for spec in self.inputs)
+            raise BackendError(f'{model.onnx} has {len(self.inputs)} inputs ({names}), not one')
+        self._session = session
+        self._heads: tuple[Head, ...] = ()
+        self._slots = [_Slot(session, model, self) for _ in range(options.depth)]
+        self._run_options = onnxruntime.RunOptions()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix='dla_ros-onnxruntime')
+        self._closed = False
+
+    @classmethod
+    def open(cls, model: Model, options: BackendOptions) -> OnnxruntimeBackend:
+        """Load the model's ONNX; see Backend.open."""
+        if model.onnx is None:
+            raise BackendError(
+                f'model {model.name!r} names no ONNX file (key onnx); the onnxruntime backend '
+                'needs one'
+            )
+        session = _open_session(model.onnx, options.threads)
+        try:
+            return cls(session, model, options)
+        except ValueError as error:
+            raise BackendError(f'{model.onnx}: {error}') from error
+
+    def select_from(self, heads: Sequence[Head]) -> None:
+        """See Backend.select_from."""
+        self._heads = tuple(heads)
+
+    def submit(
+        self, slot: int, view: ImageView, geometry: Geometry, confidence: float
+    ) -> None:
+        """See Backend.submit."""
+        self._slots[slot].future = self._worker.submit(
+            self._infer, self._slots[slot], view, geometry, confidence
+        )
+
+    def _infer(
+        self, slot: _Slot, view: ImageView, geometry: Geometry, confidence: float
+    ) -> Completion:
+        start = time.perf_counter()
+        slot.preprocess(view, geometry)
+        ready = time.perf_counter()
+        self._session.run_with_iobinding(slot.binding, self._run_options)
+        inferred = time.perf_counter()
+        candidates = select_candidates(self._heads, slot.outputs, confidence)
+        selected = time.perf_counter()
+        return Completion(
+            candidates,
+            {
+                'preprocess': 1e3 * (ready - start),
+                'inference': 1e3 * (inferred - ready),
+                'select': 1e3 * (selected - inferred),
+            },
+        )
+
+    def collect(self, slot: int, timeout: float) -> Completion:
+        """See Backend.collect."""
+        future = self._slots[slot].future
+        if future is None:
+            raise BackendError(f'slot {slot} holds no frame')
+        try:
+            completion = future.result(timeout)
+        except FutureTimeout:
+            raise DeadlineError(
+                f'slot {slot} did not come back within {timeout:g} s'
+            ) from None
+        except Exception as error:
+            self._slots[slot].future = None
+            raise BackendError(f'inference failed: {error}') from error
+        self._slots[slot].future = None
+        return completion
+
+    def close(self) -> None:
+        """See Backend.close; an inference under way is aborted."""
+        if not self._closed:
+            self._closed = True
+            self._run_options.terminate = True
+            self._worker.shutdown(cancel_futures=True)
+            self._slots.clear()
+            self._session = None
+
+
+def _open_session(path: Path, threads: int) -> Any:
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = _ERRORS_ONLY
+    # Idle threads that spin would take the cores away from the rest of the robot.
+    settings.add_session_config_entry('session.intra_op.allow_spinning', '0')
+    try:
+        return onnxruntime.InferenceSession(
+            str(path), settings, providers=['CPUExecutionProvider']
+        )
+    except Exception as error:
+        # onnxruntime's exceptions have no common base but Exception.
+        raise BackendError(f'{path} is no network that onnxruntime can open: {error}') from error
+
+
+def _spec(arg: Any, model: Model) -> TensorSpec:
+    if arg.type not in _TYPES:
+        raise BackendError(
+            f'{model.onnx}: {arg.name!r} is {arg.type}; supported: {", ".join(_TYPES)}'
+        )
+    if not all(isinstance(n, int) for n in arg.shape):
+        raise BackendError(
+            f'{model.onnx}: {arg.name!r} has the dynamic shape {arg.shape}; a DLA needs fixed '
+            'shapes, so export the network with a fixed batch and size'
+        )
+    return TensorSpec.of(arg.name, tuple(arg.shape), _TYPES[arg.type])

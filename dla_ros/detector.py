@@ -1,0 +1,176 @@
+"""The public API that needs no ROS: open a model, give it an image, get detections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+import time
+from types import TracebackType
+from typing import Any
+
+import numpy.typing as npt
+
+from dla_ros.backends import BACKENDS
+from dla_ros.backends.base import Backend, BackendError, BackendOptions
+from dla_ros.decoders import DECODERS
+from dla_ros.decoders.base import Decoder, DecoderError, Thresholds, finish
+from dla_ros.detections import Detections
+from dla_ros.geometry import Geometry, Rect
+from dla_ros.image import ImageError, ImageView
+from dla_ros.model import Model, ModelError
+
+
+@dataclass(frozen=True)
+class Result:
+    """The detections of one frame, and milliseconds by stage."""
+
+    detections: Detections
+    stages: dict[str, float]
+
+
+class Detector:
+    """A model on a backend, with its decoder.
+
+    >>> with Detector.open('yolox_nano') as detector:
+    ...     detections = detector(cv2.imread('street.jpg'))
+
+    `submit` and `collect` keep several frames in flight; calling the detector does both.
+    """
+
+    def __init__(self, model: Model, backend: Backend) -> None:
+        """Take over an open backend; `Detector.open` is the usual way."""
+        self.model = model
+        self.backend = backend
+        (spec,) = backend.inputs
+        self.network_size = spec.shape[3], spec.shape[2]
+        self.decoder: Decoder = DECODERS[model.decoder.type](  # type: ignore[attr-defined]
+            model.decoder, backend.outputs, self.network_size, model.labels
+        )
+        backend.select_from(self.decoder.heads)
+        self._geometries: dict[int, Geometry] = {}
+        self._thresholds: dict[int, Thresholds] = {}
+
+    @classmethod
+    def open(
+        cls,
+        model: str | Path | Model,
+        *,
+        backend: str = 'onnxruntime',
+        options: BackendOptions | None = None,
+    ) -> Detector:
+        """Open a model.
+
+        Parameters
+        ----------
+        model:
+            A Model, or what Model.load takes: a model.yaml, its folder, or a shipped model's name.
+        backend:
+            A name in BACKENDS.
+        options:
+            See BackendOptions.
+
+        Raises
+        ------
+        ModelError
+            If model.yaml has faults or does not fit the network.
+        BackendError
+            If the backend cannot be opened.
+
+        """
+        if backend not in BACKENDS:
+            raise BackendError(
+                f'Invalid backend {backend!r}. Supported: {", ".join(BACKENDS)}'
+            )
+        loaded = model if isinstance(model, Model) else Model.load(model)
+        opened = BACKENDS[backend].open(loaded, options or BackendOptions())
+        try:
+            return cls(loaded, opened)
+        except DecoderError as error:
+            opened.close()
+            raise ModelError(f'model {loaded.name!r} does not fit its network: {error}') from error
+        except BaseException:
+            opened.close()
+            raise
+
+    def submit(
+        self, slot: int, view: ImageView, thresholds: Thresholds, roi: Rect | None = None
+    ) -> None:
+        """Queue an image on a free slot and return at once; see Backend.submit.
+
+        Raises
+        ------
+        ImageError
+            If the region of interest is not inside the image, or the encoding has no color.
+
+        """
+        try:
+            geometry = self.model.input.fit((view.width, view.height), self.network_size, roi)
+        except ValueError as error:
+            raise ImageError('roi', str(error)) from error
+        self.backend.submit(slot, view.require_color(), geometry, thresholds.confidence)
+        self._geometries[slot] = geometry
+        self._thresholds[slot] = thresholds
+
+    def collect(self, slot: int, timeout: float) -> Result:
+        """Wait for a slot's detections, at most `timeout` seconds; see Backend.collect."""
+        completion = self.backend.collect(slot, timeout)
+        start = time.perf_counter()
+        boxes = self.decoder.boxes(completion.candidates)
+        detections = finish(
+            boxes, completion.candidates, self._geometries[slot], self._thresholds[slot]
+        )
+        stages = {**completion.stages, 'decode': 1e3 * (time.perf_counter() - start)}
+        return Result(detections, stages)
+
+    def __call__(
+        self,
+        image: npt.NDArray[Any] | ImageView,
+        encoding: str = 'bgr8',
+        *,
+        thresholds: Thresholds | None = None,
+        roi: Rect | None = None,
+        timeout: float = 60.0,
+    ) -> Detections:
+        """Detect objects in one image.
+
+        Parameters
+        ----------
+        image:
+            [H, W] or [H, W, C] of a packed `encoding`, or an ImageView.
+        encoding:
+            A name in ENCODINGS; ignored for an ImageView.
+        thresholds:
+            See Thresholds.
+        roi:
+            Look only here.
+        timeout:
+            Seconds.
+
+        Raises
+        ------
+        ImageError
+            If the image cannot be used.
+        BackendError
+            If the inference failed or took too long.
+
+        """
+        view = image if isinstance(image, ImageView) else ImageView.from_array(image, encoding)
+        self.submit(0, view, thresholds or Thresholds(), roi)
+        return self.collect(0, timeout).detections
+
+    def close(self) -> None:
+        """Release the backend; safe to call twice."""
+        self.backend.close()
+
+    def __enter__(self) -> Detector:
+        """Return self."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()

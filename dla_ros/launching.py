@@ -1,0 +1,157 @@
+"""What the launch files decide, without launch: arguments, executable, parameters, remappings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dla_ros.backends import BACKENDS
+from dla_ros.parameters import PARAMETERS, Value
+
+
+@dataclass(frozen=True)
+class LaunchArgument:
+    """An argument of a launch file, with its default and what it is for."""
+
+    name: str
+    default: str
+    description: str
+    choices: tuple[str, ...] = ()
+
+
+DETECTOR_ARGUMENTS = (
+    LaunchArgument(
+        'model', '', 'A model.yaml, its folder, or a shipped name such as yolox_nano; empty to '
+        'leave it to the params file.',
+    ),
+    LaunchArgument('image_topic', 'image', 'The camera topic, sensor_msgs/Image.'),
+    LaunchArgument('namespace', '', 'The namespace of the node and its topics.'),
+    LaunchArgument('name', 'dla_node', "The node's name."),
+    LaunchArgument(
+        'backend', '', 'What runs the network; empty to leave it to the params file.',
+        ('', *BACKENDS),
+    ),
+    LaunchArgument('core', '', 'The DLA core, 0 or 1; empty to leave it to the params file.'),
+    LaunchArgument('params_file', '', 'A ROS parameter file; empty for config/detector.yaml.'),
+    LaunchArgument('autostart', 'true', 'Configure and activate the node.', ('true', 'false')),
+    LaunchArgument(
+        'log_level', 'info', 'Least severity of what is logged.',
+        ('debug', 'info', 'warn', 'error', 'fatal'),
+    ),
+    LaunchArgument(
+        'respawn', 'false', 'Start the process again when it ends.', ('true', 'false')
+    ),
+)
+"""The arguments of detector.launch.py."""
+
+
+class LaunchError(ValueError):
+    """A launch argument that cannot be used; the text names it."""
+
+
+@dataclass(frozen=True)
+class NodeDescription:
+    """A node to start: what launch_ros's LifecycleNode takes.
+
+    Attributes
+    ----------
+    params_file:
+        Applied before `parameters`; '' for none.
+    parameters:
+        Already of the parameters' types: a model called 123E5 must stay a string.
+    remappings:
+        (from, to) pairs.
+
+    """
+
+    executable: str
+    name: str
+    namespace: str
+    params_file: str
+    parameters: dict[str, Value]
+    remappings: list[tuple[str, str]] = field(default_factory=list)
+    log_level: str = 'info'
+    respawn: bool = False
+    package: str = 'dla_ros'
+
+    def ros_arguments(self) -> list[str]:
+        """Return the same as command line arguments of the executable, for use without launch."""
+        arguments = ['--ros-args', '-r', f'__node:={self.name}']
+        if self.namespace:
+            arguments += ['-r', f'__ns:=/{self.namespace.strip("/")}']
+        for source, target in self.remappings:
+            arguments += ['-r', f'{source}:={target}']
+        if self.params_file:
+            arguments += ['--params-file', self.params_file]
+        for name, value in self.parameters.items():
+            arguments += ['-p', f'{name}:={_yaml(value)}']
+        return [*arguments, '--log-level', self.log_rule]
+
+    @property
+    def log_rule(self) -> str:
+        """The value of --log-level: the node's own logger, not all of rcl."""
+        logger = '.'.join([*self.namespace.strip('/').split('/'), self.name]).lstrip('.')
+        return f'{logger}:={self.log_level}'
+
+
+def _yaml(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, list):
+        return '[' + ', '.join(map(_yaml, value)) + ']'
+    return repr(value)
+
+
+def detector(arguments: Mapping[str, str], default_params_file: str = '') -> NodeDescription:
+    """Decide what detector.launch.py starts.
+
+    Parameters
+    ----------
+    arguments:
+        Values by name; those left out have their defaults.
+    default_params_file:
+        For an empty `params_file`.
+
+    Raises
+    ------
+    LaunchError
+        If an argument is unknown or has a value that it cannot have.
+
+    """
+    known = {argument.name: argument for argument in DETECTOR_ARGUMENTS}
+    unknown = set(arguments) - set(known)
+    if unknown:
+        raise LaunchError(f'unknown argument {", ".join(sorted(unknown))}; known: {list(known)}')
+    values = {name: arguments.get(name, argument.default) for name, argument in known.items()}
+    for name, argument in known.items():
+        if argument.choices and values[name] not in argument.choices:
+            raise LaunchError(f'{name} must be one of {argument.choices}, got {values[name]!r}')
+    parameters: dict[str, Value] = {'autostart': values['autostart'] == 'true'}
+    if values['model']:
+        parameters['model'] = values['model']
+    if values['backend']:
+        parameters['backend'] = values['backend']
+    if values['core']:
+        parameters['dla_core'] = _core(values['core'])
+    return NodeDescription(
+        executable='dla_node',
+        name=values['name'],
+        namespace=values['namespace'],
+        params_file=values['params_file'] or default_params_file,
+        parameters=parameters,
+        remappings=[('image', values['image_topic'])] * (values['image_topic'] != 'image'),
+        log_level=values['log_level'],
+        respawn=values['respawn'] == 'true',
+    )
+
+
+def _core(text: str) -> int:
+    (parameter,) = (p for p in PARAMETERS if p.name == 'dla_core')
+    try:
+        value: Any = parameter.check(int(text))
+    except ValueError as error:
+        raise LaunchError(f'core must be 0 or 1, got {text!r}') from error
+    return int(value)

@@ -1,0 +1,110 @@
+"""The process of the node: signals, executor, exit codes.
+
+Only light modules are imported at the top: signals must be answered from the first moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+_GRACE = 1.0  # Seconds for a callback under way when the process is told to end.
+
+
+def _parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog='dla_node',
+        description='Detects objects in images: takes sensor_msgs/Image on `image`, publishes '
+        'vision_msgs/Detection2DArray on `detections_output`.',
+        epilog='Parameters and remappings go after --ros-args, for example: '
+        'dla_node --ros-args -p model:=yolox_nano -p autostart:=true -r image:=/camera/image_raw. '
+        'List the parameters of a running node: ros2 param describe /dla_node model.',
+    )
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM.
+
+    Returns
+    -------
+    0 after a clean end, 1 if the node could not start or broke, 2 for wrong arguments.
+
+    """
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: stop.set())
+    arguments = sys.argv[1:] if args is None else args
+    parser = _parser()
+    parser.parse_known_args(arguments)
+
+    import rclpy
+    from rclpy.signals import SignalHandlerOptions
+    from rclpy.utilities import remove_ros_args
+
+    parser.parse_args(remove_ros_args(args=['dla_node', *arguments])[1:])
+    if stop.is_set():
+        return 0
+    try:
+        # With rclpy's own handlers the context is gone before the last frames are published.
+        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+        return _run(stop)
+    except Exception as error:
+        print(f'dla_node: {error}', file=sys.stderr)
+        return 1
+    finally:
+        rclpy.try_shutdown()
+
+
+def _run(stop: threading.Event) -> int:
+    from rclpy.executors import SingleThreadedExecutor
+
+    from dla_ros.node import DlaNode
+
+    node = DlaNode()
+    try:
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        broken: list[BaseException] = []
+        spinner = threading.Thread(
+            target=_spin, args=(executor, stop, broken), name='dla_ros-executor', daemon=True
+        )
+        spinner.start()
+        if node.autostart:
+            executor.create_task(node.start)
+        else:
+            name = node.get_fully_qualified_name()
+            node.get_logger().info(f'waiting for: ros2 lifecycle set {name} configure')
+        stop.wait()
+        executor.shutdown(_GRACE)
+        spinner.join(_GRACE / 2)
+        if spinner.is_alive():
+            # A model that takes so long to load cannot be interrupted; nothing else is open yet.
+            os._exit(0)
+        for error in broken:
+            node.get_logger().fatal(f'{type(error).__name__}: {error}')
+        return 1 if broken else 0
+    finally:
+        node.close()
+        node.destroy_node()
+
+
+def _spin(executor: Any, stop: threading.Event, broken: list[BaseException]) -> None:
+    from rclpy.executors import ExternalShutdownException, ShutdownException
+
+    try:
+        while not stop.is_set():
+            executor.spin_once()
+    except (ExternalShutdownException, ShutdownException):
+        pass
+    except BaseException as error:
+        broken.append(error)
+    finally:
+        stop.set()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

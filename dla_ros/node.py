@@ -1,0 +1,421 @@
+"""The lifecycle node: parameters, topics, transitions. The work is done by the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import difflib
+import functools
+import traceback
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray
+from lifecycle_msgs.srv import ChangeState
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    ParameterType,
+    SetParametersResult,
+)
+from rclpy.clock import Clock, ClockType
+from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter as RosParameter
+from rclpy.qos import (
+    QoSProfile,
+    qos_policy_name_from_kind,
+    qos_profile_sensor_data,
+    qos_profile_system_default,
+)
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+from vision_msgs.msg import Detection2DArray
+
+from dla_ros import diagnostics
+from dla_ros.backends.base import BackendError, BackendOptions
+from dla_ros.decoders.base import Thresholds
+from dla_ros.detections import Detections
+from dla_ros.detector import Detector
+from dla_ros.geometry import Rect
+from dla_ros.image import ImageError
+from dla_ros.messages import detections_message, image_view
+from dla_ros.model import ModelError
+from dla_ros.parameters import PARAMETERS, Parameter, ParameterError, check_all
+from dla_ros.pipeline import Pipeline, Statistics
+
+NODE_NAME = 'dla_node'
+_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
+_ROS_PARAMETERS = ('use_sim_time', 'start_type_description_service', 'qos_overrides.')
+_DRAIN = 0.8  # Seconds for the frames in hand when the node ends; the promise is 2 s in all.
+
+Callback = Callable[['DlaNode', LifecycleState], TransitionCallbackReturn]
+
+
+def _logged(transition: Callback) -> Callback:
+    """Log what a transition raises, for rclpy swallows it, and release what it acquired."""
+
+    @functools.wraps(transition)
+    def guarded(node: DlaNode, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return transition(node, state)
+        except (ParameterError, ModelError, BackendError) as error:
+            node.get_logger().error(f'{transition.__name__} failed: {error}')
+        except Exception:
+            node.get_logger().error(f'{transition.__name__} failed:\n{traceback.format_exc()}')
+        node.close()
+        # Nothing is held any more, so every other state than unconfigured would be a lie.
+        if transition.__name__ == 'on_configure':
+            return TransitionCallbackReturn.FAILURE
+        return TransitionCallbackReturn.ERROR
+
+    return guarded
+
+
+class DlaNode(LifecycleNode):  # type: ignore[misc]
+    """Subscribes to images, runs the network, publishes detections.
+
+    Every topic is relative: `image` in, `detections_output` out; /diagnostics is the exception.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            NODE_NAME, automatically_declare_parameters_from_overrides=True, **options
+        )
+        self._guard_transitions()
+        self._statistics = Statistics()
+        self._reported: dict[str, Any] = self._statistics.snapshot()
+        self._said: set[str] = set()
+        self._detector: Detector | None = None
+        self._pipeline: Pipeline | None = None
+        self._publisher: Any = None
+        self._subscription: Any = None
+        self._settings: dict[str, Any] = {}
+        self._thresholds = Thresholds()
+        self._roi: Rect | None = None
+        self._declare_parameters()
+        self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        # A steady clock: under simulated time without /clock a ROS timer would never fire.
+        self._timer = self.create_timer(
+            1.0, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    # Parameters
+
+    def _declare_parameters(self) -> None:
+        for parameter in PARAMETERS:
+            if not self.has_parameter(parameter.name):
+                self.declare_parameter(
+                    parameter.name, parameter.default, _descriptor(parameter, ranges=False)
+                )
+            try:
+                parameter.check(self.get_parameter(parameter.name).value)
+            except ParameterError:
+                continue  # Configure will say so, together with all other faults.
+            self.set_descriptor(parameter.name, _descriptor(parameter))
+        for name in self._parameters:
+            if name not in _BY_NAME and not name.startswith(_ROS_PARAMETERS):
+                close = difflib.get_close_matches(name, _BY_NAME, 1)
+                hint = f'; did you mean {close[0]}?' if close else ''
+                self.get_logger().warning(f'unknown parameter {name} has no effect{hint}')
+        self.add_on_set_parameters_callback(self._check_parameters)
+        self.add_post_set_parameters_callback(lambda changed: self._apply_parameters())
+
+    def _check_parameters(self, changes: list[RosParameter]) -> SetParametersResult:
+        faults = []
+        for change in changes:
+            parameter = _BY_NAME.get(change.name)
+            if parameter is None:
+                continue
+            try:
+                value = parameter.check(change.value)
+                if self._detector is not None:
+                    self._check_while_configured(parameter, value)
+            except ParameterError as error:
+                faults.append(str(error))
+        return SetParametersResult(successful=not faults, reason='; '.join(faults))
+
+    def _check_while_configured(self, parameter: Parameter, value: Any) -> None:
+        if not parameter.dynamic and value != self._settings[parameter.name]:
+            raise ParameterError(
+                f'{parameter.name} cannot change while the node is configured; '
+                f'first: ros2 lifecycle set {self.get_fully_qualified_name()} cleanup'
+            )
+        if parameter.name == 'class_filter':
+            self._class_ids(value)
+
+    def _class_ids(self, names: list[str]) -> frozenset[int] | None:
+        assert self._detector is not None
+        labels = self._detector.model.labels
+        # Launch files cannot write an empty list of strings; [''] is how they say it.
+        wanted = [name for name in names if name]
+        unknown = [name for name in wanted if name not in labels]
+        if unknown:
+            close = difflib.get_close_matches(unknown[0], labels, 3) or list(labels[:3])
+            raise ParameterError(
+                f'class_filter: the model has no label {", ".join(map(repr, unknown))}; '
+                f'it has, for example, {", ".join(map(repr, close))}'
+            )
+        return frozenset(labels.index(name) for name in wanted) or None
+
+    def _apply_parameters(self) -> None:
+        """Take over the values that may change at run time, all of them checked before."""
+        if self._detector is None:
+            return
+        values = self._values()
+        self._thresholds = Thresholds(
+            confidence=values['confidence_threshold'],
+            nms=values['nms_threshold'],
+            max_detections=values['max_detections'],
+            class_ids=self._class_ids(values['class_filter']),
+        )
+
+    def _values(self) -> dict[str, Any]:
+        return check_all({p.name: self.get_parameter(p.name).value for p in PARAMETERS})
+
+    @property
+    def autostart(self) -> bool:
+        """Whether the node is to configure and activate itself."""
+        return self.get_parameter('autostart').value is True
+
+    # Transitions
+
+    def start(self) -> None:
+        """Configure and activate; a failure is logged and leaves the node unconfigured."""
+        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+            self.trigger_activate()
+            return
+        self.get_logger().error(
+            'not started; mend the above and run: '
+            f'ros2 lifecycle set {self.get_fully_qualified_name()} configure'
+        )
+
+    @_logged
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Open the model on the backend and create the publisher."""
+        values = self._values()
+        self._settings = values
+        self._detector = Detector.open(
+            values['model'],
+            backend=values['backend'],
+            options=BackendOptions(values['depth'], values['threads'], values['dla_core']),
+        )
+        self._apply_parameters()
+        self._roi = Rect(
+            values['roi_top_left_x'], values['roi_top_left_y'],
+            values['crop_width'], values['crop_height'],
+        )
+        self._publisher = self.create_lifecycle_publisher(
+            Detection2DArray, 'detections_output',
+            _qos(values['output_qos'], values['output_queue_size']),
+            event_callbacks=PublisherEventCallbacks(
+                incompatible_qos=functools.partial(
+                    self._warn_qos, 'detections_output', values['output_qos']
+                )
+            ),
+        )
+        backend = self._detector.backend
+        tensors = ', '.join(map(str, (*backend.inputs, *backend.outputs)))
+        self.get_logger().info(
+            f'model {self._detector.model.name} on {backend.name}: {tensors}'
+        )
+        return super().on_configure(state)
+
+    @_logged
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Start the pipeline and take images."""
+        assert self._detector is not None
+        result = super().on_activate(state)
+        self._pipeline = Pipeline(
+            self._detector,
+            depth=self._settings['depth'],
+            statistics=self._statistics,
+            on_result=functools.partial(self._publish, self._detector.model.labels),
+            on_failure=self._say_failure,
+            frame_timeout=self._settings['frame_timeout'],
+        )
+        self._subscription = self.create_subscription(
+            Image, 'image', self._take,
+            _qos(self._settings['input_qos'], self._settings['input_queue_size']),
+            event_callbacks=SubscriptionEventCallbacks(
+                incompatible_qos=functools.partial(
+                    self._warn_qos, 'image', self._settings['input_qos']
+                )
+            ),
+        )
+        self.get_logger().info(
+            f'{self._subscription.topic_name} -> {self._publisher.topic_name}'
+        )
+        return result
+
+    @_logged
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Take no more images; those in hand are still published."""
+        timeout = self._settings['frame_timeout']
+        if not self._stop_pipeline(timeout):
+            raise BackendError(f'frames are still in flight after {timeout:g} s')
+        return super().on_deactivate(state)
+
+    @_logged
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release the backend."""
+        self.close()
+        return super().on_cleanup(state)
+
+    @_logged
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Publish what is in hand and release everything."""
+        self.close()
+        return super().on_shutdown(state)
+
+    @_logged
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything and go back to unconfigured."""
+        self.close()
+        return super().on_error(state)
+
+    def _guard_transitions(self) -> None:
+        """Answer a transition id that does not exist instead of dying of it.
+
+        rclpy 7.1 lets the error out of executor.spin().
+        """
+        service = self._service_change_state
+        change_state = service.callback
+
+        def guarded(
+            request: ChangeState.Request, response: ChangeState.Response
+        ) -> ChangeState.Response:
+            try:
+                return change_state(request, response)
+            except rclpy_implementation.RCLError as error:
+                self.get_logger().warning(f'transition {request.transition.id} refused: {error}')
+                response.success = False
+                return response
+
+        service.callback = guarded
+
+    # Frames
+
+    def _take(self, message: Image) -> None:
+        self._statistics.receive()
+        try:
+            view = image_view(message, self._settings['input_encoding']).require_color()
+        except ImageError as error:
+            self._statistics.drop(error.kind)
+            self._say_failure(error.kind, str(error))
+            return
+        assert self._pipeline is not None
+        self._pipeline.push(view, message.header, self._thresholds, self._roi)
+
+    def _publish(self, labels: Sequence[str], detections: Detections, header: Header) -> None:
+        self._publisher.publish(detections_message(detections, header, labels))
+
+    # What the node says
+
+    def _say_failure(self, reason: str, text: str) -> None:
+        if reason in diagnostics.FAILURES:
+            self.get_logger().error(f'{reason}: {text}', throttle_duration_sec=5.0)
+        else:
+            self._say_once(reason, f'image skipped: {text} (more of this kind are only counted)')
+
+    def _say_once(self, key: str, text: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            self.get_logger().warning(text)
+
+    def _warn_qos(self, topic: str, mine: str, event: Any) -> None:
+        policy = qos_policy_name_from_kind(event.last_policy_kind)
+        self._say_once(
+            f'qos {topic}',
+            f'an endpoint of {topic} asks for or offers another {policy} than this node '
+            f'({mine}); nothing passes between the two',
+        )
+
+    def _report(self) -> None:
+        """Publish the diagnostics and look for what would silently keep images away."""
+        snapshot = self._statistics.snapshot()
+        state = self._state_machine.current_state[1]
+        name = self.get_fully_qualified_name()
+        status = diagnostics.status(name, state, snapshot, self._reported)
+        self._diagnostics.publish(
+            diagnostics.array(self.get_clock().now().to_msg(), status)
+        )
+        self._reported = snapshot
+        names = [
+            f'{space.rstrip("/")}/{node}' for node, space in self.get_node_names_and_namespaces()
+        ]
+        if names.count(name) > 1:
+            self._say_once(
+                'name', f'another node is called {name} too; rename one: --ros-args -r __node:=...'
+            )
+        if self._subscription is not None:
+            topic = self._subscription.topic_name
+            for publisher in self.get_publishers_info_by_topic(topic):
+                if publisher.topic_type != 'sensor_msgs/msg/Image':
+                    self._say_once(
+                        f'type {publisher.topic_type}',
+                        f'{publisher.node_name} publishes {publisher.topic_type} on {topic}, '
+                        'but this node takes sensor_msgs/msg/Image',
+                    )
+
+    # Ending
+
+    def _stop_pipeline(self, timeout: float) -> bool:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            self.destroy_subscription(subscription)
+        pipeline, self._pipeline = self._pipeline, None
+        return pipeline is None or pipeline.close(timeout)
+
+    def close(self) -> None:
+        """Publish what is in hand and release everything; safe to call twice, from any state."""
+        try:
+            self._stop_pipeline(_DRAIN)
+        finally:
+            detector, self._detector = self._detector, None
+            if detector is not None:
+                detector.close()
+            publisher, self._publisher = self._publisher, None
+            if publisher is not None:
+                self.destroy_lifecycle_publisher(publisher)
+
+
+def _descriptor(parameter: Parameter, *, ranges: bool = True) -> ParameterDescriptor:
+    types = {
+        'bool': ParameterType.PARAMETER_BOOL,
+        'integer': ParameterType.PARAMETER_INTEGER,
+        'double': ParameterType.PARAMETER_DOUBLE,
+        'string': ParameterType.PARAMETER_STRING,
+        'string array': ParameterType.PARAMETER_STRING_ARRAY,
+    }
+    text = parameter.description + f' Unit: {parameter.unit}.' * bool(parameter.unit)
+    descriptor = ParameterDescriptor(
+        name=parameter.name,
+        type=types[parameter.type_name],
+        description=text,
+        additional_constraints=parameter.constraints,
+        # An integer for a double is fine, and so is an empty list, which has no type.
+        dynamic_typing=True,
+    )
+    if ranges and parameter.least is not None and parameter.most is not None:
+        if isinstance(parameter.default, float):
+            descriptor.floating_point_range = [
+                FloatingPointRange(from_value=parameter.least, to_value=parameter.most)
+            ]
+        else:
+            descriptor.integer_range = [
+                IntegerRange(from_value=int(parameter.least), to_value=int(parameter.most))
+            ]
+    return descriptor
+
+
+def _qos(name: str, depth: int) -> QoSProfile:
+    profiles = {
+        'SENSOR_DATA': qos_profile_sensor_data,
+        'SYSTEM_DEFAULT': qos_profile_system_default,
+        'DEFAULT': QoSProfile(depth=depth),
+    }
+    profile = profiles[name]
+    return QoSProfile(
+        depth=depth, reliability=profile.reliability, durability=profile.durability
+    )

@@ -1,0 +1,211 @@
+"""Tensors as accelerators store them: shape, element type, layout, strides; pack and unpack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+LayoutName = Literal['nchw', 'chw16', 'chw32', 'dla_linear', 'dla_hwc4']
+LAYOUT_NAMES: tuple[str, ...] = get_args(LayoutName)
+
+_LINE = 64  # Rows of the DLA's linear formats begin at multiples of 64 bytes.
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One row of the table of layouts.
+
+    Channels are stored in groups of `lanes` that lie next to each other; each group has its rows,
+    each row its pixels. All five layouts differ in three numbers only.
+
+    Attributes
+    ----------
+    name:
+        The name that trtexec uses; `nchw` is the plain array.
+    lanes:
+        Channels that are stored together, given the channel count.
+    line:
+        Bytes from one row to the next, given the bytes that a row of pixels takes.
+    dtypes:
+        The element types that the layout exists for.
+    channels:
+        The channel counts that it exists for; empty for all.
+
+    """
+
+    name: LayoutName
+    lanes: Callable[[int], int]
+    line: Callable[[int], int]
+    dtypes: tuple[str, ...]
+    channels: tuple[int, ...] = ()
+
+
+LAYOUTS = MappingProxyType({
+    layout.name: layout
+    for layout in (
+        Layout('nchw', lambda c: 1, lambda b: b, ('float32', 'float16', 'int8', 'uint8')),
+        Layout('chw16', lambda c: 16, lambda b: b, ('float16',)),
+        Layout('chw32', lambda c: 32, lambda b: b, ('int8',)),
+        Layout(
+            'dla_linear', lambda c: 1, lambda b: _round_up(b, _LINE), ('float16', 'int8', 'uint8')
+        ),
+        Layout(
+            'dla_hwc4', lambda c: 1 if c == 1 else 4, lambda b: _round_up(b, _LINE),
+            ('float16', 'int8', 'uint8'), (1, 3, 4),
+        ),
+    )
+})
+"""Every layout, by name."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What a tensor looks like in memory.
+
+    Attributes
+    ----------
+    name:
+        The tensor's name in the network.
+    shape:
+        (n, c, h, w), elements.
+    dtype:
+        float16, float32, int8 or uint8.
+    layout:
+        A row of LAYOUTS.
+    strides:
+        Bytes from one batch item, channel group, row, pixel, lane to the next.
+    size:
+        Bytes of the whole tensor.
+    scale:
+        What an int8 element of 1 stands for; 1 for the other types.
+
+    """
+
+    name: str
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    layout: Layout
+    strides: tuple[int, int, int, int, int]
+    size: int
+    scale: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        layout: LayoutName = 'nchw',
+        *,
+        scale: float = 1.0,
+    ) -> TensorSpec:
+        """Return the spec that the layout's formulas give.
+
+        Raises
+        ------
+        ValueError
+            If the shape is not four positive numbers, or the layout does not exist for it or the
+            type.
+
+        """
+        if len(shape) != 4 or not all(isinstance(n, int) and n > 0 for n in shape):
+            raise ValueError(
+                f'tensor {name!r}: shape must be four positive numbers (n, c, h, w), got {shape}'
+            )
+        if layout not in LAYOUTS:
+            raise ValueError(
+                f'Invalid layout {layout!r}. Supported: {", ".join(LAYOUT_NAMES)}'
+            )
+        row, element = LAYOUTS[layout], np.dtype(dtype)
+        n, c, h, w = shape
+        if element.name not in row.dtypes or (row.channels and c not in row.channels):
+            channels = f' with {" or ".join(map(str, row.channels))} channels' * bool(row.channels)
+            raise ValueError(
+                f'tensor {name!r}: layout {layout} exists for {", ".join(row.dtypes)}{channels}, '
+                f'not for {element.name} with {c} channels'
+            )
+        lanes = row.lanes(c)
+        pixel = lanes * element.itemsize
+        line = row.line(w * pixel)
+        group = h * line
+        batch = -(-c // lanes) * group
+        strides = (batch, group, line, pixel, element.itemsize)
+        return cls(name, (n, c, h, w), element, row, strides, n * batch, scale)
+
+    @property
+    def lanes(self) -> int:
+        """Channels that are stored next to each other."""
+        return self.layout.lanes(self.shape[1])
+
+    @property
+    def groups(self) -> int:
+        """Groups of `lanes` channels, the last one padded."""
+        return -(-self.shape[1] // self.lanes)
+
+    @property
+    def descriptor_strides(self) -> tuple[int, int, int]:
+        """The first three strides of a cuDLA descriptor: element, line, surface (or plane).
+
+        The surface stride of dla_hwc4 is 0: it has one surface.
+        """
+        _, group, line, _, element = self.strides
+        return element, line, 0 if self.layout.name == 'dla_hwc4' else group
+
+    def offset(self, n: int, c: int, h: int, w: int) -> int:
+        """Return the byte offset of element (n, c, h, w)."""
+        index = (n, c // self.lanes, h, w, c % self.lanes)
+        return sum(i * stride for i, stride in zip(index, self.strides, strict=True))
+
+    def view(self, buffer: Any) -> npt.NDArray[Any]:
+        """Return a buffer of `size` bytes as elements [n, groups, h, w, lanes], without a copy.
+
+        Raises
+        ------
+        ValueError
+            If the buffer has another size.
+
+        """
+        data = np.frombuffer(buffer, np.uint8)
+        if data.size != self.size:
+            raise ValueError(
+                f'tensor {self.name!r} takes {self.size} bytes, but the buffer has {data.size}'
+            )
+        n, _, h, w = self.shape
+        return np.ndarray((n, self.groups, h, w, self.lanes), self.dtype, data, 0, self.strides)
+
+    def pack(self, array: npt.NDArray[Any], buffer: Any) -> None:
+        """Write elements [n, c, h, w] of the spec's dtype into a buffer; padding channels are 0.
+
+        The bytes between the rows are left as they are.
+        """
+        n, c, h, w = self.shape
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f'tensor {self.name!r} must be {self.dtype} {self.shape}, '
+                f'but got {array.dtype} {array.shape}'
+            )
+        padded = np.zeros((n, self.groups * self.lanes, h, w), self.dtype)
+        padded[:, :c] = array
+        self.view(buffer)[...] = padded.reshape(
+            n, self.groups, self.lanes, h, w
+        ).transpose(0, 1, 3, 4, 2)
+
+    def unpack(self, buffer: Any) -> npt.NDArray[Any]:
+        """Return the elements of a buffer as [n, c, h, w]; a copy, except for nchw."""
+        n, c, h, w = self.shape
+        grouped = self.view(buffer).transpose(0, 1, 4, 2, 3)
+        return grouped.reshape(n, self.groups * self.lanes, h, w)[:, :c]
+
+    def __str__(self) -> str:
+        """Describe the tensor in a line."""
+        shape = 'x'.join(map(str, self.shape))
+        return f'{self.name} {shape} {self.dtype.name} {self.layout.name} ({self.size} bytes)'

@@ -1,0 +1,108 @@
+"""Collect what is published on `detections_output` into a file of JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+import sys
+import time
+from typing import Any, TextIO
+
+from dla_ros.tools.process import emit, ros_node, split_ros_arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='listen', description=__doc__,
+        epilog='After --ros-args: remappings, such as -r detections_output:=/front/detections.',
+    )
+    parser.add_argument('--out', type=Path, default=Path('detections.jsonl'), help='%(default)s')
+    parser.add_argument('--force', action='store_true', help='overwrite the file')
+    parser.add_argument('--count', type=int, default=0, help='end after so many images; 0: never')
+    parser.add_argument('--json', action='store_true', help='write what happens as JSON, too')
+    return parser
+
+
+def detection_line(index: int, message: Any) -> dict[str, Any]:
+    """Return one Detection2DArray as a line of detections.jsonl."""
+    from dla_ros.messages import detection_rows
+
+    stamp = message.header.stamp
+    return {
+        'index': index,
+        'stamp': stamp.sec * 10**9 + stamp.nanosec,
+        'frame_id': message.header.frame_id,
+        'detections': [
+            {
+                'class_id': label,
+                'score': round(score, 4),
+                'xyxy': [round(value, 2) for value in box],
+            }
+            for label, score, box in detection_rows(message)
+        ],
+    }
+
+
+def main(words: list[str] | None = None) -> int:
+    """Listen until SIGINT, SIGTERM or --count; return 0, or 2 if the file is there already."""
+    own, ros_arguments = split_ros_arguments(words)
+    options = _parser().parse_args(own)
+    try:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        file = options.out.open('w' if options.force else 'x')
+    except FileExistsError:
+        print(f'listen: {options.out} exists; use --force to overwrite it', file=sys.stderr)
+        return 2
+    with file, ros_node('listener', ros_arguments) as (node, stop):
+        received = _listen(node, stop, options, file)
+    if not options.json:
+        print(f'{received} images with detections in {options.out}')
+    return 0
+
+
+def _listen(node: Any, stop: Any, options: argparse.Namespace, file: TextIO) -> int:
+    from diagnostic_msgs.msg import DiagnosticArray
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.qos import QoSProfile
+    from vision_msgs.msg import Detection2DArray
+
+    received = 0
+
+    def take(message: Detection2DArray) -> None:
+        nonlocal received
+        now = time.monotonic_ns()
+        line = detection_line(received, message)
+        file.write(json.dumps(line) + '\n')
+        file.flush()
+        received += 1
+        if options.json:
+            emit('received', stamp=line['stamp'], received=now, found=len(line['detections']))
+        if received == options.count:
+            stop.set()
+
+    def take_diagnostics(message: DiagnosticArray) -> None:
+        for status in message.status:
+            if status.hardware_id == 'dla_ros':
+                emit('status', name=status.name, message=status.message,
+                     values={pair.key: pair.value for pair in status.values})
+
+    subscription = node.create_subscription(
+        Detection2DArray, 'detections_output', take, QoSProfile(depth=100)
+    )
+    if options.json:
+        node.create_subscription(DiagnosticArray, '/diagnostics', take_diagnostics, 10)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    ready = False
+    while not stop.is_set():
+        executor.spin_once(0.1)
+        if options.json and not ready and subscription.get_publisher_count():
+            ready = True
+            emit('ready', topic=subscription.topic_name)
+    executor.shutdown()
+    return received
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Start one detector node: ros2 launch dla_ros detector.launch.py model:=yolox_nano ..."""
+
+from pathlib import Path
+
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import LifecycleNode
+from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
+
+from dla_ros.launching import DETECTOR_ARGUMENTS, detector
+from dla_ros.resources import share_directory
+
+
+def start(context: LaunchContext) -> list[LifecycleNode]:
+    """Return the node for the arguments given."""
+    values = {
+        argument.name: LaunchConfiguration(argument.name).perform(context)
+        for argument in DETECTOR_ARGUMENTS
+    }
+    node = detector(values, str(Path(share_directory()) / 'config' / 'detector.yaml'))
+    # The type is given, so that launch does not take a model called 123E5 for a number.
+    parameters = {
+        name: ParameterValue(value, value_type=type(value))
+        for name, value in node.parameters.items()
+    }
+    return [
+        LifecycleNode(
+            package=node.package,
+            executable=node.executable,
+            name=node.name,
+            namespace=node.namespace,
+            parameters=[ParameterFile(node.params_file), parameters],
+            remappings=node.remappings,
+            arguments=['--ros-args', '--log-level', node.log_rule],
+            respawn=node.respawn,
+            respawn_delay=2.0,
+            output='both',
+            emulate_tty=True,
+        )
+    ]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Return the arguments and the node."""
+    arguments = [
+        DeclareLaunchArgument(
+            argument.name,
+            default_value=argument.default,
+            description=argument.description,
+            choices=list(argument.choices) or None,
+        )
+        for argument in DETECTOR_ARGUMENTS
+    ]
+    return LaunchDescription([*arguments, OpaqueFunction(function=start)])
