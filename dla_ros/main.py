@@ -45,10 +45,10 @@ def main(args: list[str] | None = None) -> int:
     from rclpy.signals import SignalHandlerOptions
     from rclpy.utilities import remove_ros_args
 
-    parser.parse_args(remove_ros_args(args=['dla_node', *arguments])[1:])
     if stop.is_set():
         return 0
     try:
+        parser.parse_args(remove_ros_args(args=['dla_node', *arguments])[1:])
         # With rclpy's own handlers the context is gone before the last frames are published.
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
         return _run(stop)

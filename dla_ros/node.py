@@ -79,9 +79,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(
-            NODE_NAME, automatically_declare_parameters_from_overrides=True, **options
-        )
+        super().__init__(NODE_NAME, **options)
         self._guard_transitions()
         self._statistics = Statistics()
         self._reported: dict[str, Any] = self._statistics.snapshot()
@@ -104,16 +102,16 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
 
     def _declare_parameters(self) -> None:
         for parameter in PARAMETERS:
-            if not self.has_parameter(parameter.name):
-                self.declare_parameter(
-                    parameter.name, parameter.default, _descriptor(parameter, ranges=False)
-                )
+            # With its range, rclpy would raise for a wrong value; configure says it better.
+            self.declare_parameter(
+                parameter.name, parameter.default, _descriptor(parameter, ranges=False)
+            )
             try:
                 parameter.check(self.get_parameter(parameter.name).value)
             except ParameterError:
-                continue  # Configure will say so, together with all other faults.
+                continue
             self.set_descriptor(parameter.name, _descriptor(parameter))
-        for name in self._parameters:
+        for name in self._parameter_overrides:
             if name not in _BY_NAME and not name.startswith(_ROS_PARAMETERS):
                 close = difflib.get_close_matches(name, _BY_NAME, 1)
                 hint = f'; did you mean {close[0]}?' if close else ''

@@ -77,7 +77,8 @@ class Parameter:
         checked = self._coerce(value)
         if checked is None:
             raise ParameterError(
-                f'{self.name} must be a {self.type_name}, got {value!r} ({type(value).__name__})'
+                f'{self.name} must be of type {self.type_name}, '
+                f'got {value!r} ({type(value).__name__})'
             )
         if isinstance(checked, (int, float)) and not isinstance(checked, bool):
             # Written so that NaN is refused too.

@@ -127,7 +127,7 @@ class Pipeline:
             Seconds that one frame may take on the backend.
 
         """
-        self.statistics = statistics
+        self._statistics = statistics
         self._detector = detector
         self._on_result = on_result
         self._on_failure = on_failure
@@ -164,7 +164,7 @@ class Pipeline:
                 self._unfinished += 1
             self._changed.notify_all()
         if superseded:
-            self.statistics.drop('superseded')
+            self._statistics.drop('superseded')
         return True
 
     def drain(self, timeout: float) -> bool:
@@ -190,7 +190,7 @@ class Pipeline:
                 self._abandoned = True
                 self._changed.notify_all()
             for _ in range(abandoned):
-                self.statistics.drop('closed')
+                self._statistics.drop('closed')
         for thread in self._threads:
             # A thread that waits for an abandoned frame ends when the detector is closed.
             thread.join(None if drained else 0)
@@ -258,7 +258,7 @@ class Pipeline:
         ready = time.monotonic()
         self._on_result(result.detections, frame.tag)
         done = time.monotonic()
-        self.statistics.process({
+        self._statistics.process({
             **result.stages, 'publish': 1e3 * (done - ready), 'total': 1e3 * (done - frame.arrived)
         })
 
@@ -275,7 +275,7 @@ class Pipeline:
 
     def _fail(self, reason: str, text: str) -> None:
         if not self._abandoned:
-            self.statistics.drop(reason)
+            self._statistics.drop(reason)
             self._on_failure(reason, text)
 
     def _free_slot(self, slot: int) -> None:

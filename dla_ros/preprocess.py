@@ -87,8 +87,9 @@ def _table(config: InputConfig, spec: TensorSpec) -> npt.NDArray[Any]:
     values = config.normalized()
     converted: npt.NDArray[Any]
     if spec.dtype == np.int8:
-        return np.clip(np.rint(values / spec.scale), -128, 127).astype(np.int8)
-    converted = values.astype(spec.dtype)
-    if spec.dtype == np.float16:
-        converted = converted.view(np.uint16)
+        converted = np.clip(np.rint(values / spec.scale), -128, 127).astype(np.int8)
+    elif spec.dtype == np.float16:
+        converted = values.astype(np.float16).view(np.uint16)
+    else:
+        converted = values.astype(spec.dtype)
     return converted

@@ -156,13 +156,15 @@ def main(words: list[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     demo = share_directory() / 'demo'
     sources = options.source or [str(demo / 'pictures'), str(demo / 'clip')]
+    from dla_ros.model import Model, ModelError
     from dla_ros.sources import SourceError, read_images
 
     try:
+        Model.load(options.model)
         total = sum(1 for _ in read_images(sources, options.topic))
         account = _run(options, sources, total)
         _draw(options, sources, account)
-    except (SourceError, DemoError) as error:
+    except (ModelError, SourceError, DemoError) as error:
         print(f'demo: {error}', file=sys.stderr)
         return 1
     _print_table(options, account)
@@ -208,7 +210,7 @@ def _next_event(processes: Processes, timeout: float, waiting_for: str) -> dict[
         event = processes.events.get(timeout=timeout)
     except queue.Empty:
         raise DemoError(
-            f'no {waiting_for} within {timeout:g} s; the node says:\n{processes.log("node")}'
+            f'no {waiting_for} after {_PATIENCE:g} s; the node says:\n{processes.log("node")}'
         ) from None
     if event['event'] == 'ended' and (event['code'] or event['name'] != 'player'):
         raise DemoError(
@@ -219,8 +221,10 @@ def _next_event(processes: Processes, timeout: float, waiting_for: str) -> dict[
 
 
 def _await_ready(processes: Processes) -> None:
-    while _next_event(processes, _PATIENCE, 'detector')['event'] != 'ready':
-        pass
+    deadline = time.monotonic() + _PATIENCE
+    event = {'event': ''}
+    while event['event'] != 'ready':
+        event = _next_event(processes, max(deadline - time.monotonic(), 0.0), 'detector')
 
 
 def _follow(processes: Processes, account: Account, total: int) -> None:
@@ -257,7 +261,7 @@ def _draw(options: argparse.Namespace, sources: list[str], account: Account) -> 
     from dla_ros.overlay import contact_sheet, draw
     from dla_ros.sources import read_images
 
-    lines = [json.loads(line) for line in (options.out / 'detections.jsonl').open()]
+    lines = _read_lines(options.out)
     found = {line['stamp']: line['detections'] for line in lines}
     stamps = {event['name']: stamp for stamp, event in account.sent.items()}
     photos: list[npt.NDArray[np.uint8]] = []
@@ -283,11 +287,15 @@ def _draw(options: argparse.Namespace, sources: list[str], account: Account) -> 
         cv2.imwrite(str(options.out / 'overview.jpg'), sheet)
 
 
+def _read_lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / 'detections.jsonl').read_text().splitlines()]
+
+
 def _print_table(options: argparse.Namespace, account: Account) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    lines = [json.loads(line) for line in (options.out / 'detections.jsonl').open()]
+    lines = _read_lines(options.out)
     classes = Counter(d['class_id'] for line in lines for d in line['detections'])
     dropped = account.dropped
     table = Table(title=f'{options.model} on {options.backend}', show_header=False)

@@ -71,11 +71,12 @@ def _play(node: Any, stop: Any, options: argparse.Namespace) -> int:
                 'is the node active? (ros2 lifecycle get /dla_node)', file=sys.stderr,
             )
             return 1
-    due = time.monotonic()
+    due = 0.0
     for image in read_images(options.source, options.topic):
         if stop.wait(max(due - time.monotonic(), 0.0)):
             break
-        due += 1 / options.rate
+        # From now, not from when it was due: a late image must not be followed by a burst.
+        due = time.monotonic() + 1 / options.rate
         stamp = time.time_ns() if image.stamp is None else image.stamp
         message = image_message(image, stamp, image.frame_id or options.frame_id)
         sent = time.monotonic_ns()
