@@ -59,7 +59,7 @@ class NodeDescription:
     params_file:
         Applied before `parameters`; '' for none.
     parameters:
-        Already of the parameters' types: a model called 123E5 must stay a string.
+        By name, of the parameters' types.
     remappings:
         (from, to) pairs.
 
@@ -76,23 +76,28 @@ class NodeDescription:
     package: str = 'dla_ros'
 
     def ros_arguments(self) -> list[str]:
-        """Return the same as command line arguments of the executable, for use without launch."""
+        """Return all of it as command line arguments of the executable, for use without launch."""
         arguments = ['--ros-args', '-r', f'__node:={self.name}']
         if self.namespace:
             arguments += ['-r', f'__ns:=/{self.namespace.strip("/")}']
         for source, target in self.remappings:
             arguments += ['-r', f'{source}:={target}']
+        return arguments + self.setting_arguments()[1:]
+
+    def setting_arguments(self) -> list[str]:
+        """Return the parameters and the log level as command line arguments.
+
+        Launch is given these instead of parameters: it writes the string 123E5 into its
+        temporary file without quotes, and rcl reads a number (launch_ros#384).
+        """
+        arguments = ['--ros-args']
         if self.params_file:
             arguments += ['--params-file', self.params_file]
         for name, value in self.parameters.items():
             arguments += ['-p', f'{name}:={_yaml(value)}']
-        return [*arguments, '--log-level', self.log_rule]
-
-    @property
-    def log_rule(self) -> str:
-        """The value of --log-level: the node's own logger, not all of rcl."""
+        # The node's own logger, not all of rcl.
         logger = '.'.join([*self.namespace.strip('/').split('/'), self.name]).lstrip('.')
-        return f'{logger}:={self.log_level}'
+        return [*arguments, '--log-level', f'{logger}:={self.log_level}']
 
 
 def _yaml(value: Value) -> str:

@@ -1,16 +1,17 @@
 """The process of the node: signals, executor, exit codes.
 
-Only light modules are imported at the top: signals must be answered from the first moment.
+Only light modules are imported at the top: signals must be heeded from the first moment.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import threading
 from typing import Any
+
+from dla_ros.ending import Ending
 
 _GRACE = 1.0  # Seconds for a callback under way when the process is told to end.
 
@@ -34,9 +35,7 @@ def main(args: list[str] | None = None) -> int:
     0 after a clean end, 1 if the node could not start or broke, 2 for wrong arguments.
 
     """
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.set())
+    ending = Ending()
     arguments = sys.argv[1:] if args is None else args
     parser = _parser()
     parser.parse_known_args(arguments)
@@ -45,13 +44,13 @@ def main(args: list[str] | None = None) -> int:
     from rclpy.signals import SignalHandlerOptions
     from rclpy.utilities import remove_ros_args
 
-    if stop.is_set():
-        return 0
     try:
         parser.parse_args(remove_ros_args(args=['dla_node', *arguments])[1:])
+        if ending.wait(0.0):
+            return 0
         # With rclpy's own handlers the context is gone before the last frames are published.
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-        return _run(stop)
+        return _run(ending)
     except Exception as error:
         print(f'dla_node: {error}', file=sys.stderr)
         return 1
@@ -59,7 +58,7 @@ def main(args: list[str] | None = None) -> int:
         rclpy.try_shutdown()
 
 
-def _run(stop: threading.Event) -> int:
+def _run(ending: Ending) -> int:
     from rclpy.executors import SingleThreadedExecutor
 
     from dla_ros.node import DlaNode
@@ -68,9 +67,10 @@ def _run(stop: threading.Event) -> int:
     try:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
-        broken: list[BaseException] = []
+        stop, broken = threading.Event(), list[BaseException]()
         spinner = threading.Thread(
-            target=_spin, args=(executor, stop, broken), name='dla_ros-executor', daemon=True
+            target=_spin, args=(executor, stop, broken, ending), name='dla_ros-executor',
+            daemon=True,
         )
         spinner.start()
         if node.autostart:
@@ -78,12 +78,14 @@ def _run(stop: threading.Event) -> int:
         else:
             name = node.get_fully_qualified_name()
             node.get_logger().info(f'waiting for: ros2 lifecycle set {name} configure')
-        stop.wait()
-        executor.shutdown(_GRACE)
-        spinner.join(_GRACE / 2)
+        ending.wait()
+        stop.set()
+        executor.wake()
+        spinner.join(_GRACE)
         if spinner.is_alive():
             # A model that takes so long to load cannot be interrupted; nothing else is open yet.
             os._exit(0)
+        executor.shutdown(0.0)
         for error in broken:
             node.get_logger().fatal(f'{type(error).__name__}: {error}')
         return 1 if broken else 0
@@ -92,18 +94,15 @@ def _run(stop: threading.Event) -> int:
         node.destroy_node()
 
 
-def _spin(executor: Any, stop: threading.Event, broken: list[BaseException]) -> None:
-    from rclpy.executors import ExternalShutdownException, ShutdownException
-
+def _spin(
+    executor: Any, stop: threading.Event, broken: list[BaseException], ending: Ending
+) -> None:
     try:
         while not stop.is_set():
             executor.spin_once()
-    except (ExternalShutdownException, ShutdownException):
-        pass
     except BaseException as error:
         broken.append(error)
-    finally:
-        stop.set()
+        ending.tell()
 
 
 if __name__ == '__main__':

@@ -6,7 +6,6 @@ from launch import LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
-from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
 
 from dla_ros.launching import DETECTOR_ARGUMENTS, detector
 from dla_ros.resources import share_directory
@@ -19,20 +18,14 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         for argument in DETECTOR_ARGUMENTS
     }
     node = detector(values, str(Path(share_directory()) / 'config' / 'detector.yaml'))
-    # The type is given, so that launch does not take a model called 123E5 for a number.
-    parameters = {
-        name: ParameterValue(value, value_type=type(value))
-        for name, value in node.parameters.items()
-    }
     return [
         LifecycleNode(
             package=node.package,
             executable=node.executable,
             name=node.name,
             namespace=node.namespace,
-            parameters=[ParameterFile(node.params_file), parameters],
             remappings=node.remappings,
-            arguments=['--ros-args', '--log-level', node.log_rule],
+            arguments=node.setting_arguments(),
             respawn=node.respawn,
             respawn_delay=2.0,
             output='both',

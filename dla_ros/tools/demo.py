@@ -148,6 +148,8 @@ class Account:
 def main(words: list[str] | None = None) -> int:
     """Run the demo; return 0 if every frame is accounted for, 1 if not, 2 if it cannot start."""
     options = _parser().parse_args(words)
+    # As an exception, so that the three processes are ended too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if options.out.exists() and any(options.out.iterdir()):
         if not options.force:
             print(f'demo: {options.out} is not empty; use --force to overwrite', file=sys.stderr)

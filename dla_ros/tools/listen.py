@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from dla_ros.ending import Ending
 from dla_ros.tools.process import emit, ros_node, split_ros_arguments
 
 
@@ -54,14 +55,14 @@ def main(words: list[str] | None = None) -> int:
     except FileExistsError:
         print(f'listen: {options.out} exists; use --force to overwrite it', file=sys.stderr)
         return 2
-    with file, ros_node('listener', ros_arguments) as (node, stop):
-        received = _listen(node, stop, options, file)
+    with file, ros_node('listener', ros_arguments) as (node, ending):
+        received = _listen(node, ending, options, file)
     if not options.json:
         print(f'{received} images with detections in {options.out}')
     return 0
 
 
-def _listen(node: Any, stop: Any, options: argparse.Namespace, file: TextIO) -> int:
+def _listen(node: Any, ending: Ending, options: argparse.Namespace, file: TextIO) -> int:
     from diagnostic_msgs.msg import DiagnosticArray
     from rclpy.executors import SingleThreadedExecutor
     from rclpy.qos import QoSProfile
@@ -78,8 +79,6 @@ def _listen(node: Any, stop: Any, options: argparse.Namespace, file: TextIO) -> 
         received += 1
         if options.json:
             emit('received', stamp=line['stamp'], received=now, found=len(line['detections']))
-        if received == options.count:
-            stop.set()
 
     def take_diagnostics(message: DiagnosticArray) -> None:
         for status in message.status:
@@ -95,7 +94,7 @@ def _listen(node: Any, stop: Any, options: argparse.Namespace, file: TextIO) -> 
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     ready = False
-    while not stop.is_set():
+    while not ending.wait(0.0) and not 0 < options.count <= received:
         executor.spin_once(0.1)
         if options.json and not ready and subscription.get_publisher_count():
             ready = True

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from dla_ros.ending import Ending
 from dla_ros.sources import SourceError, SourceImage, read_images
 from dla_ros.tools.process import emit, ros_node, split_ros_arguments
 
@@ -51,20 +52,20 @@ def main(words: list[str] | None = None) -> int:
     if options.rate <= 0:
         _parser().error(f'--rate must be above 0, got {options.rate:g}')
     try:
-        with ros_node('player', ros_arguments) as (node, stop):
-            return _play(node, stop, options)
+        with ros_node('player', ros_arguments) as (node, ending):
+            return _play(node, ending, options)
     except SourceError as error:
         print(f'play: {error}', file=sys.stderr)
         return 2
 
 
-def _play(node: Any, stop: Any, options: argparse.Namespace) -> int:
+def _play(node: Any, ending: Ending, options: argparse.Namespace) -> int:
     from rclpy.qos import QoSProfile
     from sensor_msgs.msg import Image
 
     publisher = node.create_publisher(Image, 'image', QoSProfile(depth=20))
     deadline = time.monotonic() + options.wait
-    while not publisher.get_subscription_count() and not stop.wait(0.05):
+    while not publisher.get_subscription_count() and not ending.wait(0.05):
         if time.monotonic() > deadline:
             print(
                 f'play: nobody subscribes to {publisher.topic_name} after {options.wait:g} s; '
@@ -73,7 +74,7 @@ def _play(node: Any, stop: Any, options: argparse.Namespace) -> int:
             return 1
     due = 0.0
     for image in read_images(options.source, options.topic):
-        if stop.wait(max(due - time.monotonic(), 0.0)):
+        if ending.wait(due - time.monotonic()):
             break
         # From now, not from when it was due: a late image must not be followed by a burst.
         due = time.monotonic() + 1 / options.rate
@@ -84,7 +85,7 @@ def _play(node: Any, stop: Any, options: argparse.Namespace) -> int:
         if options.json:
             emit('sent', name=image.name, stamp=stamp, sent=sent)
     # Reliable, but only while this end exists: let the last image be taken.
-    stop.wait(0.5)
+    ending.wait(0.5)
     return 0
 
 

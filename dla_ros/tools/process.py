@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 import json
-import signal
 import sys
-import threading
 from typing import Any
+
+from dla_ros.ending import Ending
 
 
 def emit(event: str, **fields: Any) -> None:
@@ -17,11 +17,9 @@ def emit(event: str, **fields: Any) -> None:
 
 
 @contextmanager
-def ros_node(name: str, ros_arguments: list[str]) -> Iterator[tuple[Any, threading.Event]]:
-    """Yield a plain node and an event that SIGINT and SIGTERM set; end both cleanly."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.set())
+def ros_node(name: str, ros_arguments: list[str]) -> Iterator[tuple[Any, Ending]]:
+    """Yield a plain node and what says when to end it."""
+    ending = Ending()
 
     import rclpy
     from rclpy.signals import SignalHandlerOptions
@@ -30,7 +28,7 @@ def ros_node(name: str, ros_arguments: list[str]) -> Iterator[tuple[Any, threadi
     try:
         node = rclpy.create_node(name)
         try:
-            yield node, stop
+            yield node, ending
         finally:
             node.destroy_node()
     finally:

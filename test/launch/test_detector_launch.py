@@ -14,12 +14,19 @@ pytest.importorskip('launch_ros', exc_type=ImportError)
 from test.conftest import ROOT, picture
 from test.ros import ENVIRONMENT, Client, message, rows
 
-RUN = (
-    'import sys; from launch import LaunchService; '
-    'from launch.launch_description_sources import get_launch_description_from_python_launch_file '
-    'as load; service = LaunchService(argv=sys.argv[2:]); '
-    'service.include_launch_description(load(sys.argv[1])); sys.exit(service.run())'
-)
+RUN = """
+import sys
+from launch import LaunchDescription, LaunchService
+from launch.actions import IncludeLaunchDescription
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+
+service = LaunchService()
+service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
+    PythonLaunchDescriptionSource(sys.argv[1]),
+    launch_arguments=[argument.split(':=') for argument in sys.argv[2:]],
+)]))
+sys.exit(service.run())
+"""
 
 
 def test_the_launch_file_starts_an_active_node(tmp_path):
