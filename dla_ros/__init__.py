@@ -1,7 +1,7 @@
 """Neural networks on the NVIDIA DLA from ROS 2, in Python."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dla_ros.backends.base import (

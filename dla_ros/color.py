@@ -6,7 +6,7 @@ The reference defines the result; the CUDA kernels and the OpenCV path are held 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, get_args, Literal
 
 import numpy as np
 import numpy.typing as npt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import get_args, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import Annotated, Any, TYPE_CHECKING, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    field_validator,
     ValidationError,
     ValidationInfo,
-    field_validator,
 )
 import yaml
 

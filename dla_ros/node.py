@@ -23,10 +23,10 @@ from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter as RosParameter
 from rclpy.qos import (
-    QoSProfile,
     qos_policy_name_from_kind,
     qos_profile_sensor_data,
     qos_profile_system_default,
+    QoSProfile,
 )
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
@@ -41,7 +41,7 @@ from dla_ros.geometry import Rect
 from dla_ros.image import ImageError
 from dla_ros.messages import detections_message, image_view
 from dla_ros.model import ModelError
-from dla_ros.parameters import PARAMETERS, Parameter, ParameterError, check_all
+from dla_ros.parameters import check_all, Parameter, ParameterError, PARAMETERS
 from dla_ros.pipeline import Pipeline, Statistics
 
 NODE_NAME = 'dla_node'

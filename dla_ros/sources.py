@@ -96,7 +96,7 @@ def _decoded(encoded: npt.NDArray[np.uint8], name: str, **stamped: Any) -> Sourc
 
 def _bag_images(path: Path, topic: str) -> Iterator[SourceImage]:
     from rosbags.highlevel import AnyReader, AnyReaderError
-    from rosbags.typesys import Stores, get_typestore
+    from rosbags.typesys import get_typestore, Stores
 
     try:
         with AnyReader([path], default_typestore=get_typestore(Stores.ROS2_JAZZY)) as reader:

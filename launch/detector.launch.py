@@ -7,7 +7,7 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 
-from dla_ros.launching import DETECTOR_ARGUMENTS, detector
+from dla_ros.launching import detector, DETECTOR_ARGUMENTS
 from dla_ros.resources import share_directory
 
 

@@ -5,9 +5,9 @@ from hypothesis import given, strategies as st
 import numpy as np
 import pytest
 
-from dla_ros.color import COLOR_ORDERS, color_channels, convert_reference
+from dla_ros.color import color_channels, COLOR_ORDERS, convert_reference
 from dla_ros.image import ENCODINGS, ImageError, ImageView
-from test.conftest import PICTURES, picture
+from test.conftest import picture, PICTURES
 
 COLORED = [name for name, encoding in ENCODINGS.items() if encoding.has_color]
 BAYER = [name for name, encoding in ENCODINGS.items() if encoding.family == 'bayer']

@@ -7,7 +7,7 @@ import dla_ros
 from dla_ros import BackendError, Detector, ImageError, ImageView, Model, ModelError, Rect
 from dla_ros.backends.base import BackendOptions
 from dla_ros.decoders.base import Thresholds
-from test.conftest import MODELS, PICTURES, assert_same, picture
+from test.conftest import assert_same, MODELS, picture, PICTURES
 
 
 @pytest.fixture(scope='module', params=MODELS)

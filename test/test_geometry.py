@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 import numpy as np
 import pytest
 
-from dla_ros.geometry import RESIZE_MODES, Geometry, Rect
+from dla_ros.geometry import Geometry, Rect, RESIZE_MODES
 
 LENGTH = st.integers(1, 5000)
 SIZE = st.tuples(LENGTH, LENGTH)

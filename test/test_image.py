@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 import numpy as np
 import pytest
 
-from dla_ros.image import ENCODINGS, ImageError, ImageView, find_encoding
+from dla_ros.image import ENCODINGS, find_encoding, ImageError, ImageView
 
 SIZE = st.integers(1, 9)
 

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from dla_ros.launching import DETECTOR_ARGUMENTS, LaunchError, detector
+from dla_ros.launching import detector, DETECTOR_ARGUMENTS, LaunchError
 from test.conftest import ROOT
 
 

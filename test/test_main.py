@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from test.conftest import ROOT, picture
-from test.ros import ENVIRONMENT, Client, Process, description, message, running, start_node, until
+from test.conftest import picture, ROOT
+from test.ros import Client, description, ENVIRONMENT, message, Process, running, start_node, until
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

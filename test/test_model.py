@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dla_ros.model import Model, ModelError, find_model, shipped_models
+from dla_ros.model import find_model, Model, ModelError, shipped_models
 from test.conftest import MODELS, ROOT
 
 GOOD = {

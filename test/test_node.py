@@ -5,14 +5,14 @@ from __future__ import annotations
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
-from rclpy.qos import QoSProfile, qos_profile_sensor_data
+from rclpy.qos import qos_profile_sensor_data, QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from vision_msgs.msg import Detection2DArray
 
 from dla_ros.parameters import PARAMETERS
-from test.conftest import ROOT, iou, picture
-from test.ros import Client, Process, description, message, rows, running, start_node, until
+from test.conftest import iou, picture, ROOT
+from test.ros import Client, description, message, Process, rows, running, start_node, until
 
 
 @pytest.fixture

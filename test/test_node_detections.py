@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dla_ros.parameters import PARAMETERS
-from test.conftest import MODELS, PICTURES, assert_same, picture
+from test.conftest import assert_same, MODELS, picture, PICTURES
 from test.ros import description, message, rows, running
 
 

@@ -13,8 +13,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from test.conftest import ROOT, picture
-from test.ros import ENVIRONMENT, Client, message, rows, until
+from test.conftest import picture, ROOT
+from test.ros import Client, ENVIRONMENT, message, rows, until
 
 
 @pytest.fixture(scope='module')

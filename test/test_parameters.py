@@ -5,7 +5,7 @@ import array
 from hypothesis import given, strategies as st
 import pytest
 
-from dla_ros.parameters import PARAMETERS, ParameterError, check_all, markdown_table
+from dla_ros.parameters import check_all, markdown_table, ParameterError, PARAMETERS
 
 BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 NUMBERS = [p for p in PARAMETERS if type(p.default) in (int, float)]

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from dla_ros.sources import SourceError, read_images
-from test.conftest import PICTURES, ROOT, picture
+from dla_ros.sources import read_images, SourceError
+from test.conftest import picture, PICTURES, ROOT
 
 CLIP = ROOT / 'demo' / 'clip'
 

@@ -159,7 +159,7 @@ def main(words: list[str] | None = None) -> int:
     demo = share_directory() / 'demo'
     sources = options.source or [str(demo / 'pictures'), str(demo / 'clip')]
     from dla_ros.model import Model, ModelError
-    from dla_ros.sources import SourceError, read_images
+    from dla_ros.sources import read_images, SourceError
 
     try:
         Model.load(options.model)

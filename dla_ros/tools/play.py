@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from dla_ros.ending import Ending
-from dla_ros.sources import SourceError, SourceImage, read_images
+from dla_ros.sources import read_images, SourceError, SourceImage
 from dla_ros.tools.process import emit, ros_node, split_ros_arguments
 
 

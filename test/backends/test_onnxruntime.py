@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper, TensorProto
 import pytest
 
 from dla_ros.backends.base import BackendError, BackendOptions, DeadlineError

@@ -6,12 +6,12 @@ import pytest
 
 from dla_ros.decoders.base import (
     Candidates,
-    Head,
-    Thresholds,
     finish,
+    Head,
     logit,
     select_candidates,
     sigmoid,
+    Thresholds,
 )
 from dla_ros.geometry import Geometry, Rect
 

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip('launch_ros', exc_type=ImportError)
 
-from test.conftest import ROOT, picture
-from test.ros import ENVIRONMENT, Client, message, rows
+from test.conftest import picture, ROOT
+from test.ros import Client, ENVIRONMENT, message, rows
 
 RUN = """
 import sys

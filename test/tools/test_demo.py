@@ -4,7 +4,7 @@ import json
 
 import cv2
 
-from test.conftest import PICTURES, assert_same
+from test.conftest import assert_same, PICTURES
 from test.tools.test_play_and_listen import tool
 
 
