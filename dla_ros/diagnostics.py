@@ -10,7 +10,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 # Reasons to drop an image that are no fault: it is too late, or the node is ending.
 EXPECTED_DROPS = frozenset({'superseded', 'closed'})
-FAILURES = frozenset({'backend', 'internal', 'deadline'})
+FAILURES = frozenset({'backend', 'deadline', 'internal', 'publish'})
 
 
 def status(

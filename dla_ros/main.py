@@ -83,7 +83,10 @@ def _run(ending: Ending) -> int:
         executor.wake()
         spinner.join(_GRACE)
         if spinner.is_alive():
-            # A model that takes so long to load cannot be interrupted; nothing else is open yet.
+            node.close()  # Aborts the inference that a transition waits for.
+            spinner.join(_GRACE / 2)
+        if spinner.is_alive():
+            # Stuck in a call that nothing interrupts, with node and executor in use.
             os._exit(0)
         executor.shutdown(0.0)
         for error in broken:

@@ -104,7 +104,7 @@ class InputConfig(Section):
 def _existing_file(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str):
         raise ValueError(f'must be a file name, got {value!r}')
-    path = (info.context or {})['folder'] / Path(value).expanduser()
+    path: Path = (info.context or {}).get('folder', Path()) / Path(value).expanduser()
     if not path.is_file():
         raise ValueError(f'no file {path}')
     return path

@@ -213,9 +213,10 @@ class Pipeline:
                 frame, slot = self._waiting.popleft(), self._free.popleft()
             try:
                 self._detector.submit(slot, frame.view, frame.thresholds, frame.roi)
-            except (ImageError, BackendError) as error:
+            except Exception as error:
+                # Whatever it is: it must not end this thread, and with it all that follows.
                 self._free_slot(slot)
-                self._fail(getattr(error, 'kind', 'backend'), str(error))
+                self._fail(_reason(error), _text(error))
                 self._finish()
             else:
                 with self._changed:
@@ -243,10 +244,8 @@ class Pipeline:
             self._late.append(slot)
             self._fail('deadline', str(error))
         except Exception as error:
-            # Anything else would end this thread, and with it all that follows.
             self._free_slot(slot)
-            reason = 'backend' if isinstance(error, BackendError) else 'internal'
-            self._fail(reason, f'{type(error).__name__}: {error}')
+            self._fail(_reason(error), _text(error))
         else:
             self._free_slot(slot)
             self._hand_out(result, frame)
@@ -256,7 +255,11 @@ class Pipeline:
         if self._abandoned:
             return
         ready = time.monotonic()
-        self._on_result(result.detections, frame.tag)
+        try:
+            self._on_result(result.detections, frame.tag)
+        except Exception as error:
+            self._fail('publish', _text(error))
+            return
         done = time.monotonic()
         self._statistics.process({
             **result.stages, 'publish': 1e3 * (done - ready), 'total': 1e3 * (done - frame.arrived)
@@ -268,7 +271,7 @@ class Pipeline:
                 self._detector.collect(slot, 0.0)
             except DeadlineError:
                 continue
-            except BackendError:
+            except Exception:
                 pass  # It failed in the end; its frame was reported when it was late.
             self._late.remove(slot)
             self._free_slot(slot)
@@ -287,3 +290,14 @@ class Pipeline:
         with self._changed:
             self._unfinished -= 0 if self._abandoned else 1
             self._changed.notify_all()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ImageError):
+        return error.kind
+    return 'backend' if isinstance(error, BackendError) else 'internal'
+
+
+def _text(error: Exception) -> str:
+    expected = isinstance(error, (ImageError, BackendError))
+    return str(error) if expected else f'{type(error).__name__}: {error}'

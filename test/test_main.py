@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 from pathlib import Path
 import signal
 import subprocess
 import sys
 import time
 
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+import numpy as np
 import pytest
 
 from test.conftest import picture, ROOT
+from test.networks import save_network
 from test.ros import Client, description, ENVIRONMENT, message, Process, running, start_node, until
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def shared_memory() -> set[str]:
-    return {path.name for path in Path('/dev/shm').iterdir() if 'fastrtps' in path.name}
+def orphans() -> set[str]:
+    """Segments of Fast DDS in shared memory that no living process holds the lock of."""
+    found = set()
+    for path in Path('/dev/shm').glob('fastrtps_*_el'):
+        with contextlib.suppress(OSError), path.open('rb') as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.add(path.name.removesuffix('_el'))
+    return found
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_in_shared_memory():
-    before = shared_memory()
+    before = orphans()
     yield
-    # Other processes of this test run have their own segments; a dead process has none.
-    until(lambda: not shared_memory() - before, 5.0, lambda: shared_memory() - before)
+    until(lambda: not orphans() - before, 5.0, lambda: orphans() - before)
 
 
 @pytest.fixture
@@ -92,6 +103,51 @@ def test_frames_in_hand_are_published(tmp_path, number):
         client.close()
 
 
+@pytest.fixture
+def slow_model(tmp_path):
+    """A model whose inference takes many seconds."""
+    save_network(tmp_path / 'slow.onnx', loops=200)
+    (tmp_path / 'model.yaml').write_text(
+        'name: slow\nonnx: slow.onnx\nlabels: [thing]\n'
+        'input: {color_order: rgb, resize: stretch}\ndecoder: {type: yolox}\n'
+    )
+    return str(tmp_path / 'model.yaml')
+
+
+@pytest.mark.parametrize('number', SIGNALS)
+@pytest.mark.parametrize('deactivating', [False, True])
+def test_an_inference_under_way_is_aborted(tmp_path, slow_model, number, deactivating):
+    client = Client()
+    process = start_node(tmp_path / 'node.log', description(model=slow_model, depth=2))
+    try:
+        client.wait_for_node()
+        for _ in range(3):
+            client.images.publish(message(np.zeros((4, 4, 3), np.uint8), 'rgb8'))
+        time.sleep(0.5)
+        if deactivating:
+            transition = ChangeState.Request(transition=Transition(label='deactivate'))
+            caller = client.node.create_client(ChangeState, 'dla_node/change_state')
+            assert caller.wait_for_service(5.0)
+            caller.call_async(transition)
+            time.sleep(0.5)
+        assert process.end(number) == 0, process.log
+        assert 'Traceback' not in process.log
+    finally:
+        process.kill()
+        client.close()
+
+
+def test_deactivate_does_not_wait_for_ever(tmp_path, slow_model):
+    node = description(model=slow_model, frame_timeout=0.3)
+    with running(tmp_path / 'node.log', node) as (process, client):
+        client.wait_for_node()
+        client.images.publish(message(np.zeros((4, 4, 3), np.uint8), 'rgb8'))
+        process.wait_for_log('deadline: slot 0 did not come back within 0.3 s')
+        client.images.publish(message(np.zeros((4, 4, 3), np.uint8), 'rgb8'))
+        client.transition('deactivate')
+        assert client.state() in ('inactive', 'unconfigured')
+
+
 @pytest.mark.parametrize('pause', [0.0, 0.002, 0.02])
 def test_signals_until_the_very_end_are_one(started, pause):
     process = started()
@@ -116,15 +172,16 @@ def test_a_signal_after_shutdown_and_in_unconfigured(tmp_path):
 
 
 def test_a_node_killed_hard_does_not_keep_the_next_from_starting(tmp_path):
-    before = shared_memory()
+    before = orphans()
     victim = start_node(tmp_path / 'victim.log', description())
     victim.wait_for_log('->')
     victim.kill()
     with running(tmp_path / 'node.log', description()) as (_, client):
         client.wait_for_node()
         assert client.detect(message(picture('coral_cat.bmp'))).detections
-    for name in shared_memory() - before:  # What SIGKILL leaves, nobody but us can remove.
-        (Path('/dev/shm') / name).unlink()
+    for name in orphans() - before:  # What SIGKILL leaves, nobody but us can remove.
+        for path in Path('/dev/shm').glob(f'*{name}*'):
+            path.unlink()
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

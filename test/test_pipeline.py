@@ -205,6 +205,7 @@ def test_a_late_frame_is_reported_and_its_slot_comes_back(harness):
     [
         ('submit_error', BackendError('gone'), 'backend'),
         ('submit_error', ImageError('roi', 'outside'), 'roi'),
+        ('submit_error', ZeroDivisionError('bug'), 'internal'),
         ('collect_error', BackendError('gone'), 'backend'),
         ('collect_error', ZeroDivisionError('bug'), 'internal'),
     ],
@@ -221,6 +222,23 @@ def test_a_failed_frame_is_counted_and_the_next_one_goes_on(harness, where, erro
     h.push(1)
     h.until(lambda: h.results == [1])
     assert h.statistics.snapshot()['dropped'] == {reason: 1}
+
+
+def test_a_result_that_cannot_be_handed_out_is_counted_and_the_next_one_goes_on(harness):
+    h = harness(depth=2)
+    take = h.pipeline._on_result
+
+    def refuse_first(detections, tag):
+        if tag == 0:
+            raise RuntimeError('no publisher')
+        take(detections, tag)
+
+    h.pipeline._on_result = refuse_first
+    h.detector.release(2)
+    h.push(0, 1)
+    h.until(lambda: h.results == [1])
+    assert h.failures == [('publish', 'RuntimeError: no publisher')]
+    assert h.statistics.snapshot()['dropped'] == {'publish': 1}
 
 
 def test_under_load_the_age_of_results_stays_bounded():

@@ -1,0 +1,37 @@
+"""Small networks for the tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper, TensorProto
+
+
+def save_network(path, *, shape=(1, 3, 4, 4), kind=TensorProto.FLOAT, inputs=1, loops=0):
+    """Write a network that gives its input plus 1, twice over, after `loops` rounds of work."""
+    infos = [helper.make_tensor_value_info(f'x{i}', kind, shape) for i in range(inputs)]
+    dtype = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16}.get(kind, np.int64)
+    constants = [onnx.numpy_helper.from_array(np.ones(1, dtype), 'one')]
+    nodes = [helper.make_node('Add', ['x0', 'x1' if inputs > 1 else 'one'], ['sum'])]
+    last = 'sum'
+    if loops:
+        # Large products that depend on the input, else they would be folded when it is loaded.
+        large = np.full((1500, 1500), 1 / 1500, np.float32)
+        constants.append(onnx.numpy_helper.from_array(large, 'large'))
+        nodes += [
+            helper.make_node('ReduceMax', ['x0'], ['most'], keepdims=0),
+            helper.make_node('Mul', ['large', 'most'], ['w0']),
+            *(
+                helper.make_node('MatMul', [f'w{i}', 'large'], [f'w{i + 1}'])
+                for i in range(loops)
+            ),
+            helper.make_node('ReduceMax', [f'w{loops}'], ['slow'], keepdims=0),
+            helper.make_node('Mul', ['sum', 'slow'], ['product']),
+        ]
+        last = 'product'
+    nodes.append(helper.make_node('Concat', [last, last], ['y'], axis=1 if len(shape) > 3 else 0))
+    twice = (shape[0], 2 * shape[1], *shape[2:]) if len(shape) > 3 else (2 * shape[0], *shape[1:])
+    output = helper.make_tensor_value_info('y', kind, twice)
+    graph = helper.make_graph(nodes, 'net', infos, [output], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=9)
+    onnx.save(model, path)
