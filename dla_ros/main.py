@@ -80,7 +80,7 @@ def _run(ending: Ending) -> int:
             node.get_logger().info(f'waiting for: ros2 lifecycle set {name} configure')
         ending.wait()
         stop.set()
-        executor.wake()
+        executor.shutdown(0.0)  # Ends its wait; it does not wait for a callback under way.
         spinner.join(_GRACE)
         if spinner.is_alive():
             node.close()  # Aborts the inference that a transition waits for.
@@ -88,7 +88,6 @@ def _run(ending: Ending) -> int:
         if spinner.is_alive():
             # Stuck in a call that nothing interrupts, with node and executor in use.
             os._exit(0)
-        executor.shutdown(0.0)
         for error in broken:
             node.get_logger().fatal(f'{type(error).__name__}: {error}')
         return 1 if broken else 0

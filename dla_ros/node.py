@@ -302,6 +302,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
             self._statistics.drop(error.kind)
             self._say_failure(error.kind, str(error))
             return
+        # Deactivating is done by the thread that calls this; there is no image without a pipeline.
         assert self._pipeline is not None
         self._pipeline.push(view, message.header, self._thresholds, self._roi)
 

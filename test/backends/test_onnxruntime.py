@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from onnx import TensorProto
 import pytest
@@ -128,5 +130,7 @@ def test_close_aborts_what_is_running(open_backend):
     backend.submit(0, image(1), IDENTITY, 0.5)
     with pytest.raises(DeadlineError):
         backend.collect(0, 0.2)
+    start = time.monotonic()
     backend.close()
     backend.close()
+    assert time.monotonic() - start < 3
