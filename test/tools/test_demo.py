@@ -4,6 +4,7 @@ import json
 
 import cv2
 
+from dla_ros.tools.demo import Account
 from test.conftest import assert_same, PICTURES
 from test.tools.test_play_and_listen import tool
 
@@ -48,3 +49,15 @@ def test_a_demo_that_cannot_work_says_why(tmp_path):
     done = tool('demo', '--model', 'yolox_mega', '--out', str(out), '--force', timeout=120)
     assert done.returncode == 1 and "no model 'yolox_mega'" in done.stderr, done
     assert 'Traceback' not in done.stderr
+
+
+def test_the_account_knows_what_is_missing():
+    account = Account()
+    for stamp in (1, 2, 3, 4):
+        account.take({'event': 'sent', 'name': f'{stamp}', 'stamp': stamp, 'sent': 10**9})
+    assert account.missing == 4
+    for stamp in (1, 3):
+        account.take({'event': 'received', 'stamp': stamp, 'received': 1005 * 10**6, 'found': 1})
+    account.take({'event': 'status', 'values': {'received': '3', 'dropped step': '1'}})
+    assert account.missing == 1 and account.counted == 3 and account.dropped == {'step': 1}
+    assert account.latencies() == [5.0, 5.0]
