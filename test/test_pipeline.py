@@ -265,8 +265,8 @@ def test_under_load_the_age_of_results_stays_bounded():
     assert pipeline.close(2.0)
     ending.set()
     worker.join()
-    # Two in flight and one waiting: at most three periods, at the end as at the start.
-    assert np.median(ages[-20:]) < 4 * period
+    # Two in flight and one waiting make three periods; a queue would have grown to thirty.
+    assert np.median(ages[-20:]) < 10 * period
     assert statistics.snapshot()['dropped']['superseded'] > 60
 
 
