@@ -1,7 +1,5 @@
 """Start one detector node: ros2 launch dla_ros detector.launch.py model:=yolox_nano ..."""
 
-from pathlib import Path
-
 from launch import LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
@@ -17,7 +15,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         argument.name: LaunchConfiguration(argument.name).perform(context)
         for argument in DETECTOR_ARGUMENTS
     }
-    node = detector(values, str(Path(share_directory()) / 'config' / 'detector.yaml'))
+    node = detector(values, str(share_directory() / 'config' / 'detector.yaml'))
     return [
         LifecycleNode(
             package=node.package,

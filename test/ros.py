@@ -28,7 +28,6 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from dla_ros.launching import NodeDescription
-from dla_ros.messages import detection_rows
 from test.conftest import ROOT
 
 DOMAIN = 1 + os.getpid() % 100
@@ -163,13 +162,10 @@ class Client:
     def state(self, node: str = 'dla_node') -> str:
         return self.call(GetState, f'{node}/get_state', GetState.Request()).current_state.label
 
-    def transition(self, label: str, node: str = 'dla_node') -> bool:
-        request = ChangeState.Request(transition=Transition(label=label))
-        return self.call(ChangeState, f'{node}/change_state', request).success
-
-    def transition_id(self, number: int, node: str = 'dla_node') -> bool:
-        request = ChangeState.Request(transition=Transition(id=number))
-        return self.call(ChangeState, f'{node}/change_state', request).success
+    def transition(self, label: str = '', number: int = 0) -> bool:
+        """Ask for a transition by its label, or else by its id."""
+        request = ChangeState.Request(transition=Transition(label=label, id=number))
+        return self.call(ChangeState, 'dla_node/change_state', request).success
 
     def set(self, node: str = 'dla_node', **values: Any) -> list[Any]:
         messages: list[ParameterMessage] = [
@@ -219,7 +215,3 @@ def message(
     )
     made.header.stamp.sec, made.header.stamp.nanosec = stamp
     return made
-
-
-def rows(detections: Detection2DArray) -> list[tuple[str, float, list[float]]]:
-    return detection_rows(detections)

@@ -10,9 +10,10 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from vision_msgs.msg import Detection2DArray
 
+from dla_ros.messages import detection_rows as rows
 from dla_ros.parameters import PARAMETERS
 from test.conftest import iou, picture, ROOT
-from test.ros import Client, description, message, Process, rows, running, start_node, until
+from test.ros import Client, description, message, Process, running, start_node, until
 
 
 @pytest.fixture
@@ -233,7 +234,7 @@ def test_the_life_cycle_by_hand(tmp_path):
 @pytest.mark.parametrize('number', [99, 255, 2, 62])
 def test_an_invalid_transition_does_not_end_the_node(node, number):
     process, client = node
-    assert not client.transition_id(number)
+    assert not client.transition(number=number)
     assert not client.transition('no such transition')
     assert client.state() == 'active'
     assert client.detect(message(picture('coral_cat.bmp'))).detections

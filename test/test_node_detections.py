@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dla_ros.messages import detection_rows as rows
 from dla_ros.parameters import PARAMETERS
 from test.conftest import assert_same, MODELS, picture, PICTURES
-from test.ros import description, message, rows, running
+from test.ros import description, message, running
 
 
 @pytest.fixture(scope='module', params=MODELS)

@@ -13,8 +13,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from dla_ros.messages import detection_rows as rows
 from test.conftest import picture, ROOT
-from test.ros import Client, ENVIRONMENT, message, rows, until
+from test.ros import Client, ENVIRONMENT, message, until
 
 
 @pytest.fixture(scope='module')

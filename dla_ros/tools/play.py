@@ -48,9 +48,10 @@ def image_message(image: SourceImage, stamp: int, frame_id: str) -> Any:
 def main(words: list[str] | None = None) -> int:
     """Play; return 0 when all was sent, 1 if there is no subscriber, 2 for a bad source."""
     own, ros_arguments = split_ros_arguments(words)
-    options = _parser().parse_args(own)
+    parser = _parser()
+    options = parser.parse_args(own)
     if options.rate <= 0:
-        _parser().error(f'--rate must be above 0, got {options.rate:g}')
+        parser.error(f'--rate must be above 0, got {options.rate:g}')
     try:
         with ros_node('player', ros_arguments) as (node, ending):
             return _play(node, ending, options)

@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip('launch_ros', exc_type=ImportError)
 
+from dla_ros.messages import detection_rows as rows
 from test.conftest import picture, ROOT
-from test.ros import Client, ENVIRONMENT, message, rows
+from test.ros import Client, ENVIRONMENT, message
 
 RUN = """
 import sys
