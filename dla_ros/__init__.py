@@ -4,14 +4,16 @@ from importlib import import_module
 from typing import Any, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dla_ros.backends.base import (
-        BackendError as BackendError,
-        BackendOptions as BackendOptions,
-        DeadlineError as DeadlineError,
-    )
+    from dla_ros.backends.base import BackendOptions as BackendOptions
     from dla_ros.decoders.base import Thresholds as Thresholds
     from dla_ros.detections import Detections as Detections
     from dla_ros.detector import Detector as Detector
+    from dla_ros.errors import (
+        BackendError as BackendError,
+        DeadlineError as DeadlineError,
+        DlaError as DlaError,
+        Remedy as Remedy,
+    )
     from dla_ros.geometry import (
         Geometry as Geometry,
         Rect as Rect,
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
 
 # Imported on first use: the node's entry point must answer signals before numpy is loaded.
 _HOMES = {
-    'BackendError': 'backends.base',
+    'BackendError': 'errors',
     'BackendOptions': 'backends.base',
-    'DeadlineError': 'backends.base',
+    'DeadlineError': 'errors',
     'Detections': 'detections',
     'Detector': 'detector',
+    'DlaError': 'errors',
     'ENCODINGS': 'image',
     'Geometry': 'geometry',
     'ImageError': 'image',
@@ -41,6 +44,7 @@ _HOMES = {
     'Model': 'model',
     'ModelError': 'model',
     'Rect': 'geometry',
+    'Remedy': 'errors',
     'TensorSpec': 'tensor',
     'Thresholds': 'decoders.base',
 }

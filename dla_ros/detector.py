@@ -11,10 +11,11 @@ from typing import Any
 import numpy.typing as npt
 
 from dla_ros.backends import BACKENDS
-from dla_ros.backends.base import Backend, BackendError, BackendOptions
+from dla_ros.backends.base import Backend, BackendOptions
 from dla_ros.decoders import DECODERS
 from dla_ros.decoders.base import Decoder, DecoderError, finish, Thresholds
 from dla_ros.detections import Detections
+from dla_ros.errors import BackendError
 from dla_ros.geometry import Geometry, Rect
 from dla_ros.image import ImageError, ImageView
 from dla_ros.model import Model, ModelError

@@ -9,12 +9,18 @@ from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 # Reasons to drop an image that are no fault: it is too late, or the node is ending.
-EXPECTED_DROPS = frozenset({'superseded', 'closed'})
+EXPECTED_DROPS = frozenset({'superseded', 'closed', 'recovery'})
 FAILURES = frozenset({'backend', 'deadline', 'internal', 'publish'})
 
 
 def status(
-    name: str, state: str, snapshot: Mapping[str, Any], previous: Mapping[str, Any]
+    name: str,
+    state: str,
+    snapshot: Mapping[str, Any],
+    previous: Mapping[str, Any],
+    *,
+    trouble: str = '',
+    about: Mapping[str, str] | None = None,
 ) -> DiagnosticStatus:
     """Describe the node in one DiagnosticStatus.
 
@@ -26,11 +32,17 @@ def status(
         Its lifecycle state.
     snapshot, previous:
         Statistics.snapshot() now and at the last report: the level is about what came between.
+    trouble:
+        Why the backend is not there though the node is active; '' if it is.
+    about:
+        Facts about the backend; see Backend.
 
     """
     dropped = snapshot['dropped']
     new = {r for r, n in dropped.items() if n > previous['dropped'].get(r, 0)} - EXPECTED_DROPS
-    if new & FAILURES:
+    if trouble:
+        level, message = DiagnosticStatus.ERROR, trouble
+    elif new & FAILURES:
         level, message = DiagnosticStatus.ERROR, f'frames failed: {", ".join(sorted(new))}'
     elif new:
         level, message = DiagnosticStatus.WARN, f'images rejected: {", ".join(sorted(new))}'
@@ -40,8 +52,13 @@ def status(
         level, message = DiagnosticStatus.WARN, 'active, but no images arrive'
     else:
         level, message = DiagnosticStatus.OK, 'active'
+    facts = dict(about or {})
+    emulation = facts.get('emulation', 'none')
+    if emulation != 'none':
+        message = f'{message} ({emulation})'
     values = {
         'state': state,
+        **facts,
         'received': snapshot['received'],
         'processed': snapshot['processed'],
         **{f'dropped {reason}': count for reason, count in sorted(dropped.items())},

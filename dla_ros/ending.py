@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, held back until the main thread asks for them.
+"""How the process ends: SIGINT and SIGTERM, held back until the main thread asks for them.
 
 No handler runs at all: one could come in anywhere, even while another one holds a lock, and
 Python takes handlers away before the process has ended. Blocked signals just wait.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
+REPLACE_PROCESS = 75  # The exit code that asks for a new process; EX_TEMPFAIL of sysexits.h.
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

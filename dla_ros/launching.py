@@ -32,6 +32,10 @@ DETECTOR_ARGUMENTS = (
         'backend', '', 'What runs the network; empty to leave it to the params file.',
         ('', *BACKENDS),
     ),
+    LaunchArgument(
+        'emulate', '', 'Emulate the DLA; empty to leave it to the params file.',
+        ('', 'true', 'false'),
+    ),
     LaunchArgument('core', '', 'The DLA core, 0 or 1; empty to leave it to the params file.'),
     LaunchArgument('params_file', '', 'A ROS parameter file; empty for config/detector.yaml.'),
     LaunchArgument('autostart', 'true', 'Configure and activate the node.', ('true', 'false')),
@@ -139,6 +143,8 @@ def detector(arguments: Mapping[str, str], default_params_file: str = '') -> Nod
         parameters['model'] = values['model']
     if values['backend']:
         parameters['backend'] = values['backend']
+    if values['emulate']:
+        parameters['emulate'] = values['emulate'] == 'true'
     if values['core']:
         parameters['dla_core'] = _core(values['core'])
     return NodeDescription(

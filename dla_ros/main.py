@@ -6,12 +6,13 @@ Only light modules are imported at the top: signals must be heeded from the firs
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import threading
 from typing import Any
 
-from dla_ros.ending import Ending
+from dla_ros.ending import Ending, REPLACE_PROCESS
 
 _GRACE = 1.0  # Seconds for a callback under way when the process is told to end.
 
@@ -32,7 +33,8 @@ def main(args: list[str] | None = None) -> int:
 
     Returns
     -------
-    0 after a clean end, 1 if the node could not start or broke, 2 for wrong arguments.
+    0 after a clean end, 1 if the node could not start or broke, 2 for wrong arguments, 75 if a
+    new process is needed: the backend is lost and this one cannot bring it back.
 
     """
     ending = Ending()
@@ -50,12 +52,18 @@ def main(args: list[str] | None = None) -> int:
             return 0
         # With rclpy's own handlers the context is gone before the last frames are published.
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-        return _run(ending)
+        code = _run(ending)
     except Exception as error:
         print(f'dla_node: {error}', file=sys.stderr)
         return 1
     finally:
         rclpy.try_shutdown()
+    if code == REPLACE_PROCESS:
+        # Threads may be stuck in the driver for ever.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _run(ending: Ending) -> int:
@@ -64,6 +72,8 @@ def _run(ending: Ending) -> int:
     from dla_ros.node import DlaNode
 
     node = DlaNode()
+    node.on_give_up = ending.tell
+    logging.getLogger('dla_ros').addHandler(_ToRos(node.get_logger()))
     try:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
@@ -90,10 +100,28 @@ def _run(ending: Ending) -> int:
             os._exit(0)
         for error in broken:
             node.get_logger().fatal(f'{type(error).__name__}: {error}')
-        return 1 if broken else 0
+        return 1 if broken else node.exit_code
     finally:
         node.close()
         node.destroy_node()
+
+
+class _ToRos(logging.Handler):
+    """Hands the records of the parts that know no ROS to a ROS logger."""
+
+    def __init__(self, logger: Any) -> None:
+        super().__init__(logging.INFO)
+        self._logger = logger
+        logging.getLogger('dla_ros').setLevel(logging.INFO)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        if record.levelno >= logging.ERROR:
+            self._logger.error(text)
+        elif record.levelno >= logging.WARNING:
+            self._logger.warning(text)
+        else:
+            self._logger.info(text)
 
 
 def _spin(

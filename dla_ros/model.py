@@ -135,6 +135,8 @@ class Model(Section):
         The network for the onnxruntime backend, relative to model.yaml, and its digest.
     loadable, loadable_sha256:
         The DLA loadable, likewise.
+    scales:
+        What an int8 element of 1 stands for, by tensor: for loadables with int8 tensors.
     labels:
         The class names by class id: a list, or a text file with one name a line.
     input:
@@ -150,6 +152,7 @@ class Model(Section):
     onnx_sha256: Sha256 | None = None
     loadable: ModelFile | None = None
     loadable_sha256: Sha256 | None = None
+    scales: dict[str, Positive] = {}
     labels: Annotated[tuple[str, ...], BeforeValidator(_labels), Field(min_length=1)]
     input: InputConfig
     decoder: DecoderConfig

@@ -33,16 +33,19 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from dla_ros import diagnostics
-from dla_ros.backends.base import BackendError, BackendOptions
+from dla_ros.backends.base import BackendOptions
 from dla_ros.decoders.base import Thresholds
 from dla_ros.detections import Detections
 from dla_ros.detector import Detector
+from dla_ros.ending import REPLACE_PROCESS
+from dla_ros.errors import BackendError, Remedy
 from dla_ros.geometry import Rect
 from dla_ros.image import ImageError
 from dla_ros.messages import detections_message, image_view
-from dla_ros.model import ModelError
+from dla_ros.model import Model, ModelError
 from dla_ros.parameters import check_all, Parameter, ParameterError, PARAMETERS
 from dla_ros.pipeline import Pipeline, Statistics
+from dla_ros.recovery import RecoveryPolicy
 
 NODE_NAME = 'dla_node'
 _BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
@@ -61,6 +64,8 @@ def _logged(transition: Callback) -> Callback:
             return transition(node, state)
         except (ParameterError, ModelError, BackendError) as error:
             node.get_logger().error(f'{transition.__name__} failed: {error}')
+            if isinstance(error, BackendError) and error.remedy is Remedy.RESTART:
+                node.give_up(str(error))
         except Exception:
             node.get_logger().error(f'{transition.__name__} failed:\n{traceback.format_exc()}')
         node.close()
@@ -84,8 +89,14 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         self._statistics = Statistics()
         self._reported: dict[str, Any] = self._statistics.snapshot()
         self._said: set[str] = set()
+        self.exit_code = 0
+        self.on_give_up: Callable[[], None] = lambda: None
+        self._model: Model | None = None
         self._detector: Detector | None = None
         self._pipeline: Pipeline | None = None
+        self._recovery = RecoveryPolicy(0, 0.0)
+        self._trouble = ''
+        self._retry: Any = None
         self._publisher: Any = None
         self._subscription: Any = None
         self._settings: dict[str, Any] = {}
@@ -127,7 +138,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
                 continue
             try:
                 value = parameter.check(change.value)
-                if self._detector is not None:
+                if self._model is not None:
                     self._check_while_configured(parameter, value)
             except ParameterError as error:
                 faults.append(str(error))
@@ -143,8 +154,8 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
             self._class_ids(value)
 
     def _class_ids(self, names: list[str]) -> frozenset[int] | None:
-        assert self._detector is not None
-        labels = self._detector.model.labels
+        assert self._model is not None
+        labels = self._model.labels
         # Launch files cannot write an empty list of strings; [''] is how they say it.
         wanted = [name for name in names if name]
         unknown = [name for name in wanted if name not in labels]
@@ -158,7 +169,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
 
     def _apply_parameters(self) -> None:
         """Take over the values that may change at run time, all of them checked before."""
-        if self._detector is None:
+        if self._model is None:
             return
         values = self._values()
         self._thresholds = Thresholds(
@@ -193,11 +204,9 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         """Open the model on the backend and create the publisher."""
         values = self._values()
         self._settings = values
-        self._detector = Detector.open(
-            values['model'],
-            backend=values['backend'],
-            options=BackendOptions(values['depth'], values['threads'], values['dla_core']),
-        )
+        self._model = Model.load(values['model'])
+        self._recovery = RecoveryPolicy(values['max_recoveries'], values['recovery_delay'])
+        self._detector = self._open_detector()
         self._apply_parameters()
         self._roi = Rect(
             values['roi_top_left_x'], values['roi_top_left_y'],
@@ -213,25 +222,30 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
             ),
         )
         backend = self._detector.backend
-        tensors = ', '.join(map(str, (*backend.inputs, *backend.outputs)))
+        tensors = '; '.join(map(str, (*backend.inputs, *backend.outputs)))
+        about = ', '.join(f'{key} {value}' for key, value in backend.about.items())
         self.get_logger().info(
-            f'model {self._detector.model.name} on {backend.name}: {tensors}'
+            f'model {self._model.name} on {backend.name} ({about}): {tensors}'
         )
         return super().on_configure(state)
+
+    def _open_detector(self) -> Detector:
+        values = self._settings
+        assert self._model is not None
+        return Detector.open(
+            self._model,
+            backend=values['backend'],
+            options=BackendOptions(
+                values['depth'], values['threads'], values['dla_core'], values['task_timeout'],
+                values['emulate'],
+            ),
+        )
 
     @_logged
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start the pipeline and take images."""
-        assert self._detector is not None
         result = super().on_activate(state)
-        self._pipeline = Pipeline(
-            self._detector,
-            depth=self._settings['depth'],
-            statistics=self._statistics,
-            on_result=functools.partial(self._publish, self._detector.model.labels),
-            on_failure=self._say_failure,
-            frame_timeout=self._settings['frame_timeout'],
-        )
+        self._start_pipeline()
         self._subscription = self.create_subscription(
             Image, 'image', self._take,
             _qos(self._settings['input_qos'], self._settings['input_queue_size']),
@@ -246,9 +260,22 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         )
         return result
 
+    def _start_pipeline(self) -> None:
+        if self._detector is None:  # It broke before the node was deactivated.
+            self._detector = self._open_detector()
+        self._pipeline = Pipeline(
+            self._detector,
+            depth=self._settings['depth'],
+            statistics=self._statistics,
+            on_result=functools.partial(self._publish, self._detector.model.labels),
+            on_failure=functools.partial(self._fail_frame, self._detector),
+            frame_timeout=self._settings['frame_timeout'],
+        )
+
     @_logged
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Take no more images; those in hand are still published."""
+        self._stop_recovery()
         timeout = self._settings['frame_timeout']
         if not self._stop_pipeline(timeout):
             raise BackendError(f'frames are still in flight after {timeout:g} s')
@@ -271,6 +298,68 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         """Release everything and go back to unconfigured."""
         self.close()
         return super().on_error(state)
+
+    # Recovery
+
+    def _fail_frame(self, detector: Detector, reason: str, text: str, remedy: Remedy) -> None:
+        """Say that a frame failed and, if it takes more than that, recover; on any thread."""
+        self._say_failure(reason, text)
+        if remedy is not Remedy.NEXT_FRAME and self.executor is not None:
+            self.executor.create_task(self._recover, detector, text, remedy)
+
+    def _recover(self, detector: Detector, text: str, remedy: Remedy) -> None:
+        """Give up the backend that broke and, if that helps, see to a new one."""
+        if self._detector is not detector:
+            return  # Another frame of it has said so already.
+        self._trouble = text
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.close(_DRAIN)
+        if not self._close_detector() or remedy is Remedy.RESTART:
+            self.give_up(text)
+        else:
+            self._schedule_retry(text)
+
+    def _schedule_retry(self, text: str) -> None:
+        delay = self._recovery.next_delay()
+        if delay is None:
+            self.give_up(f'{text} (after {self._recovery.attempts} recoveries)')
+            return
+        self._trouble = text
+        self.get_logger().error(
+            f'the backend broke and is opened anew in {delay:g} s '
+            f'({self._recovery.attempts} of {self._recovery.most}): {text}'
+        )
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._retry = self.create_timer(delay, self._reopen, clock=steady)
+
+    def _reopen(self) -> None:
+        self._stop_recovery()
+        try:
+            self._start_pipeline()
+        except BackendError as error:
+            if error.remedy is Remedy.RESTART:
+                self.give_up(str(error))
+            else:
+                self._schedule_retry(str(error))
+        else:
+            self.get_logger().info('the backend is back')
+
+    def _stop_recovery(self) -> None:
+        self._trouble = ''
+        retry, self._retry = self._retry, None
+        if retry is not None:
+            self.destroy_timer(retry)
+
+    def give_up(self, text: str) -> None:
+        """Ask for a new process: only that helps."""
+        if self.exit_code:
+            return
+        self.exit_code = REPLACE_PROCESS
+        self._trouble = f'the process has to be replaced: {text}'
+        self.get_logger().fatal(f'exit code {REPLACE_PROCESS}: {self._trouble}')
+        self._report()
+        self.on_give_up()
 
     def _guard_transitions(self) -> None:
         """Answer a transition id that does not exist instead of dying of it.
@@ -302,8 +391,9 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
             self._statistics.drop(error.kind)
             self._say_failure(error.kind, str(error))
             return
-        # Deactivating is done by the thread that calls this; there is no image without a pipeline.
-        assert self._pipeline is not None
+        if self._pipeline is None:  # It is being recovered.
+            self._statistics.drop('recovery')
+            return
         self._pipeline.push(view, message.header, self._thresholds, self._roi)
 
     def _publish(self, labels: Sequence[str], detections: Detections, header: Header) -> None:
@@ -335,7 +425,10 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         snapshot = self._statistics.snapshot()
         state = self._state_machine.current_state[1]
         name = self.get_fully_qualified_name()
-        status = diagnostics.status(name, state, snapshot, self._reported)
+        about = self._detector.backend.about if self._detector else {}
+        status = diagnostics.status(
+            name, state, snapshot, self._reported, trouble=self._trouble, about=about
+        )
         self._diagnostics.publish(
             diagnostics.array(self.get_clock().now().to_msg(), status)
         )
@@ -366,17 +459,35 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         pipeline, self._pipeline = self._pipeline, None
         return pipeline is None or pipeline.close(timeout)
 
-    def close(self) -> None:
-        """Publish what is in hand and release everything; safe to call twice, from any state."""
+    def close(self) -> bool:
+        """Publish what is in hand and release everything; safe to call twice, from any state.
+
+        What cannot be released is logged, and False is returned.
+        """
+        if not self.exit_code:
+            self._stop_recovery()
         try:
             self._stop_pipeline(_DRAIN)
         finally:
-            detector, self._detector = self._detector, None
-            if detector is not None:
-                detector.close()
+            released = self._close_detector()
+            self._model = None
             publisher, self._publisher = self._publisher, None
             if publisher is not None:
                 self.destroy_lifecycle_publisher(publisher)
+        return released
+
+    def _close_detector(self) -> bool:
+        """Release the backend; return False if only a new process can go on."""
+        detector, self._detector = self._detector, None
+        try:
+            if detector is not None:
+                detector.close()
+        except BackendError as error:
+            self.get_logger().error(f'release failed: {error}')
+            if error.remedy is Remedy.RESTART:
+                self.give_up(str(error))
+                return False
+        return True
 
 
 def _descriptor(parameter: Parameter, *, ranges: bool = True) -> ParameterDescriptor:

@@ -114,6 +114,25 @@ PARAMETERS: tuple[Parameter, ...] = (
         least=0, most=1,
     ),
     Parameter(
+        'emulate', False,
+        'Emulate the DLA, and the GPU where there is none: for workstations and CI. Only for '
+        'backend cudla.',
+    ),
+    Parameter(
+        'task_timeout', 1.0, 'The DLA gives up a task that takes longer.', unit='s',
+        least=0.001, most=1000.0,
+    ),
+    Parameter(
+        'max_recoveries', 3,
+        'How often the backend is opened anew after an error; then the process ends with exit '
+        'code 75, to be started again. Counted anew after a minute without error.',
+        least=0, most=1000,
+    ),
+    Parameter(
+        'recovery_delay', 0.5, 'Before the backend is opened anew; doubled each time.', unit='s',
+        least=0.0, most=60.0,
+    ),
+    Parameter(
         'depth', 2, 'Frames in flight on the backend; one more, the newest, may wait.',
         unit='frames', least=1, most=16,
     ),

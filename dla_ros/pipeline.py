@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from dla_ros.backends.base import BackendError, DeadlineError
 from dla_ros.decoders.base import Thresholds
 from dla_ros.detections import Detections
 from dla_ros.detector import Detector, Result
+from dla_ros.errors import BackendError, DeadlineError, Remedy
 from dla_ros.geometry import Rect
 from dla_ros.image import ImageError, ImageView
 
 _WINDOW = 512  # Frames that the latency percentiles look back on.
-_POLL = 0.05  # Seconds between looks at a slot that missed its deadline.
+_POLL = 0.05  # Seconds between looks at a slot that missed its deadline,
+_WATCH = 0.25  # and at a submission that may hang.
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Pipeline:
         depth: int,
         statistics: Statistics,
         on_result: Callable[[Detections, Any], None],
-        on_failure: Callable[[str, str], None],
+        on_failure: Callable[[str, str, Remedy], None],
         frame_timeout: float = 5.0,
     ) -> None:
         """Start both threads.
@@ -121,8 +122,8 @@ class Pipeline:
         on_result:
             Called with the detections and the frame's tag, on the collecting thread.
         on_failure:
-            Called with the reason and a sentence for each frame that gets no result though it was
-            started, on either thread.
+            Called with the reason, a sentence and the remedy for each frame that gets no result
+            though it was started, on either thread.
         frame_timeout:
             Seconds that one frame may take on the backend.
 
@@ -137,6 +138,7 @@ class Pipeline:
         self._free = deque(range(depth))
         self._running: deque[tuple[int, Frame]] = deque()
         self._late: list[int] = []
+        self._submitting_since: float | None = None
         self._unfinished = 0
         self._closing = False
         self._abandoned = False
@@ -211,29 +213,33 @@ class Pipeline:
                 if self._ending():
                     return
                 frame, slot = self._waiting.popleft(), self._free.popleft()
+                self._submitting_since = time.monotonic()
             try:
                 self._detector.submit(slot, frame.view, frame.thresholds, frame.roi)
             except Exception as error:
                 # Whatever it is: it must not end this thread, and with it all that follows.
                 self._free_slot(slot)
-                self._fail(_reason(error), _text(error))
+                self._fail(error)
                 self._finish()
             else:
                 with self._changed:
                     self._running.append((slot, frame))
                     self._changed.notify_all()
+            finally:
+                self._submitting_since = None
 
     def _collect_loop(self) -> None:
         while True:
             with self._changed:
-                # A late slot comes back without a signal, so it is looked at from time to time.
+                # Neither a late slot that comes back nor a call that hangs gives a signal.
                 self._changed.wait_for(
-                    lambda: self._running or self._ending(), _POLL if self._late else None
+                    lambda: self._running or self._ending(), _POLL if self._late else _WATCH
                 )
                 if self._ending():
                     return
                 slot, frame = self._running.popleft() if self._running else (None, None)
             self._recover_late()
+            self._watch_submit()
             if slot is not None and frame is not None:
                 self._collect(slot, frame)
 
@@ -242,10 +248,10 @@ class Pipeline:
             result = self._detector.collect(slot, self._frame_timeout)
         except DeadlineError as error:
             self._late.append(slot)
-            self._fail('deadline', str(error))
+            self._fail(error)
         except Exception as error:
             self._free_slot(slot)
-            self._fail(_reason(error), _text(error))
+            self._fail(error)
         else:
             self._free_slot(slot)
             self._hand_out(result, frame)
@@ -258,7 +264,7 @@ class Pipeline:
         try:
             self._on_result(result.detections, frame.tag)
         except Exception as error:
-            self._fail('publish', _text(error))
+            self._fail(error, 'publish')
             return
         done = time.monotonic()
         self._statistics.process({
@@ -276,10 +282,21 @@ class Pipeline:
             self._late.remove(slot)
             self._free_slot(slot)
 
-    def _fail(self, reason: str, text: str) -> None:
+    def _watch_submit(self) -> None:
+        since = self._submitting_since
+        if since is not None and time.monotonic() - since > self._frame_timeout:
+            self._submitting_since = None
+            # Its thread is lost, and with it this pipeline.
+            self._fail(DeadlineError(
+                f'the backend has not taken a frame for {self._frame_timeout:g} s', Remedy.REOPEN
+            ))
+
+    def _fail(self, error: Exception, reason: str = '') -> None:
         if not self._abandoned:
-            self._statistics.drop(reason)
-            self._on_failure(reason, text)
+            name = reason or _reason(error)
+            self._statistics.drop(name)
+            remedy = error.remedy if isinstance(error, BackendError) else Remedy.NEXT_FRAME
+            self._on_failure(name, _text(error), remedy)
 
     def _free_slot(self, slot: int) -> None:
         with self._changed:
@@ -295,6 +312,8 @@ class Pipeline:
 def _reason(error: Exception) -> str:
     if isinstance(error, ImageError):
         return error.kind
+    if isinstance(error, DeadlineError):
+        return 'deadline'
     return 'backend' if isinstance(error, BackendError) else 'internal'
 
 

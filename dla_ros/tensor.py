@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, get_args, Literal
 
@@ -14,6 +14,9 @@ LayoutName = Literal['nchw', 'chw16', 'chw32', 'dla_linear', 'dla_hwc4']
 LAYOUT_NAMES: tuple[str, ...] = get_args(LayoutName)
 
 _LINE = 64  # Rows of the DLA's linear formats begin at multiples of 64 bytes.
+# Numbers of cudla.h.
+_NCHW, _NHWC, _NCXHWX = 1, 2, 3
+_IMAGE, _FEATURE, _PLANAR = 0, 2, 3
 
 
 def _round_up(value: int, multiple: int) -> int:
@@ -39,6 +42,10 @@ class Layout:
         The element types that the layout exists for.
     channels:
         The channel counts that it exists for; empty for all.
+    data_format, data_category:
+        What cuDLA's descriptors call it; 0 where the DLA does not know it.
+    pixel_format:
+        Likewise, by the name of the element type.
 
     """
 
@@ -47,20 +54,31 @@ class Layout:
     line: Callable[[int], int]
     dtypes: tuple[str, ...]
     channels: tuple[int, ...] = ()
+    data_format: int = 0
+    data_category: int = 0
+    pixel_format: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 LAYOUTS = MappingProxyType({
     layout.name: layout
     for layout in (
         Layout('nchw', lambda c: 1, lambda b: b, ('float32', 'float16', 'int8', 'uint8')),
-        Layout('chw16', lambda c: 16, lambda b: b, ('float16',)),
-        Layout('chw32', lambda c: 32, lambda b: b, ('int8',)),
         Layout(
-            'dla_linear', lambda c: 1, lambda b: _round_up(b, _LINE), ('float16', 'int8', 'uint8')
+            'chw16', lambda c: 16, lambda b: b, ('float16',),
+            data_format=_NCXHWX, data_category=_FEATURE, pixel_format={'float16': 36},
+        ),
+        Layout(
+            'chw32', lambda c: 32, lambda b: b, ('int8',),
+            data_format=_NCXHWX, data_category=_FEATURE, pixel_format={'int8': 36},
+        ),
+        Layout(
+            'dla_linear', lambda c: 1, lambda b: _round_up(b, _LINE), ('float16', 'int8', 'uint8'),
+            data_format=_NCHW, data_category=_PLANAR, pixel_format={'float16': 5},
         ),
         Layout(
             'dla_hwc4', lambda c: 1 if c == 1 else 4, lambda b: _round_up(b, _LINE),
             ('float16', 'int8', 'uint8'), (1, 3, 4),
+            data_format=_NHWC, data_category=_IMAGE, pixel_format={'float16': 8, 'int8': 12},
         ),
     )
 })
@@ -208,4 +226,8 @@ class TensorSpec:
     def __str__(self) -> str:
         """Describe the tensor in a line."""
         shape = 'x'.join(map(str, self.shape))
-        return f'{self.name} {shape} {self.dtype.name} {self.layout.name} ({self.size} bytes)'
+        strides = '/'.join(map(str, self.strides))
+        return (
+            f'{self.name} {shape} {self.dtype.name} {self.layout.name} '
+            f'(strides {strides}, {self.size} bytes)'
+        )

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
+import tempfile
+
 import numpy as np
 import onnx
 from onnx import helper, TensorProto
+
+from dla_ros.emulator.loadable import build_loadable
+from dla_ros.model import Model
 
 
 def save_network(path, *, shape=(1, 3, 4, 4), kind=TensorProto.FLOAT, inputs=1, loops=0):
@@ -35,3 +42,21 @@ def save_network(path, *, shape=(1, 3, 4, 4), kind=TensorProto.FLOAT, inputs=1, 
     graph = helper.make_graph(nodes, 'net', infos, [output], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=9)
     onnx.save(model, path)
+
+
+def save_model(folder, *, loops=0, extra='', **network):
+    """Write a network and its model.yaml (one class, decoder yolox); return the latter's path."""
+    save_network(folder / 'network.onnx', loops=loops, **network)
+    path = folder / 'model.yaml'
+    path.write_text(
+        'name: small\nonnx: network.onnx\nlabels: [thing]\n'
+        'input: {color_order: rgb, resize: stretch}\ndecoder: {type: yolox}\n' + extra
+    )
+    return path
+
+
+@functools.cache
+def emulated_loadable():
+    """Return an emulated loadable of the small network."""
+    with tempfile.TemporaryDirectory() as folder:
+        return build_loadable(Model.load(save_model(Path(folder), kind=TensorProto.FLOAT16)))

@@ -10,10 +10,10 @@ from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
-from dla_ros.backends.base import BackendError, DeadlineError
 from dla_ros.decoders.base import Thresholds
 from dla_ros.detections import Detections
 from dla_ros.detector import Detector, Result
+from dla_ros.errors import BackendError, DeadlineError
 from dla_ros.image import ImageError, ImageView
 from dla_ros.pipeline import Pipeline, Statistics
 from test.conftest import picture
@@ -64,7 +64,7 @@ class Harness:
             depth=depth,
             statistics=self.statistics,
             on_result=lambda detections, tag: self.results.append(tag),
-            on_failure=lambda reason, text: self.failures.append((reason, text)),
+            on_failure=lambda reason, text, remedy: self.failures.append((reason, text)),
             frame_timeout=frame_timeout,
         )
 
@@ -247,7 +247,7 @@ def test_under_load_the_age_of_results_stays_bounded():
     pipeline = Pipeline(
         h, depth=2, statistics=statistics,  # type: ignore[arg-type]
         on_result=lambda detections, tag: ages.append(time.monotonic() - tag),
-        on_failure=lambda reason, text: None,
+        on_failure=lambda *failure: None,
     )
     ending = threading.Event()
 
@@ -276,7 +276,7 @@ def test_with_a_real_detector():
         pipeline = Pipeline(
             detector, depth=2, statistics=Statistics(),
             on_result=lambda detections, tag: results.append((tag, len(detections))),
-            on_failure=lambda reason, text: results.append((reason, text)),
+            on_failure=lambda reason, text, remedy: results.append((reason, text)),
         )
         for name in ('coral_cat.bmp', 'coral_sunflower.bmp', 'skimage_coffee.png'):
             pipeline.push(ImageView.from_array(picture(name)), name, Thresholds())

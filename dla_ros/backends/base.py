@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -11,14 +11,6 @@ from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
 from dla_ros.model import Model
 from dla_ros.tensor import TensorSpec
-
-
-class BackendError(RuntimeError):
-    """The backend cannot be opened, or it failed on a frame."""
-
-
-class DeadlineError(BackendError):
-    """A frame did not come back in time."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +25,18 @@ class BackendOptions:
         CPU threads of one inference on the CPU; 0 for one per core.
     dla_core:
         The DLA core, for the backends that have cores.
+    task_timeout:
+        Seconds after which the DLA gives up a task, 0.001 to 1000.
+    emulate:
+        Whether to emulate the DLA, for the backends that need one.
 
     """
 
     depth: int = 2
     threads: int = 0
     dla_core: int = 0
+    task_timeout: float = 1.0
+    emulate: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,13 +53,22 @@ class Backend(Protocol):
     name: ClassVar[str]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    about: Mapping[str, str]
+    """Facts for the log and the diagnostics: versions, device, whether it is emulated."""
 
     @classmethod
     def open(cls, model: Model, options: BackendOptions) -> Backend:
         """Acquire all that the network needs; raise BackendError and hold nothing if it fails."""
 
     def select_from(self, heads: Sequence[Head]) -> None:
-        """Say where candidates are found, once, before the first `submit`."""
+        """Say where candidates are found, once, before the first `submit`, and get ready for it.
+
+        Raises
+        ------
+        BackendError
+            If the network does not run as it should.
+
+        """
 
     def submit(
         self, slot: int, view: ImageView, geometry: Geometry, confidence: float
@@ -84,4 +91,12 @@ class Backend(Protocol):
         """
 
     def close(self) -> None:
-        """Release everything; safe to call twice, from any state, and with frames in flight."""
+        """Release everything; safe to call twice, from any state, and with frames in flight.
+
+        Raises
+        ------
+        BackendError
+            If something could not be released. With Remedy.RESTART only the end of the process
+            does that, and what is left is not touched.
+
+        """

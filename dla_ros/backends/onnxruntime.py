@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import (
     Future,
     ThreadPoolExecutor,
@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dla_ros.backends.base import BackendError, BackendOptions, Completion, DeadlineError
+from dla_ros.backends.base import BackendOptions, Completion
 from dla_ros.decoders.base import Head, select_candidates
+from dla_ros.errors import BackendError, DeadlineError
 from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
 from dla_ros.model import Model
@@ -62,6 +63,7 @@ class OnnxruntimeBackend:
         self._heads: tuple[Head, ...] = ()
         self._slots = [_Slot(session, model, self) for _ in range(options.depth)]
         self._run_options = onnxruntime.RunOptions()
+        self.about: Mapping[str, str] = {'onnxruntime': str(onnxruntime.__version__)}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix='dla_ros-onnxruntime')
         self._closed = False
 
@@ -73,7 +75,7 @@ class OnnxruntimeBackend:
                 f'model {model.name!r} names no ONNX file (key onnx); the onnxruntime backend '
                 'needs one'
             )
-        session = _open_session(model.onnx, options.threads)
+        session = open_session(model.onnx, options.threads)
         try:
             return cls(session, model, options)
         except ValueError as error:
@@ -137,7 +139,33 @@ class OnnxruntimeBackend:
             self._session = None
 
 
-def _open_session(path: Path, threads: int) -> Any:
+def onnx_tensors(model: Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return the inputs and outputs of a model's ONNX; raise BackendError if it is of no use."""
+    assert model.onnx is not None
+    session = open_session(model.onnx, 1)
+    try:
+        inputs, outputs = session.get_inputs(), session.get_outputs()
+        return tuple(_spec(a, model) for a in inputs), tuple(_spec(a, model) for a in outputs)
+    except ValueError as error:
+        raise BackendError(f'{model.onnx}: {error}') from error
+
+
+def open_session(network: Path | bytes, threads: int) -> Any:
+    """Return an onnxruntime session for an ONNX file or its bytes, on the CPU.
+
+    Parameters
+    ----------
+    network:
+        The ONNX.
+    threads:
+        Of one inference; 0 for one per core.
+
+    Raises
+    ------
+    BackendError
+        If onnxruntime cannot open it.
+
+    """
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
@@ -148,11 +176,13 @@ def _open_session(path: Path, threads: int) -> Any:
     settings.add_session_config_entry('session.intra_op.allow_spinning', '0')
     try:
         return onnxruntime.InferenceSession(
-            str(path), settings, providers=['CPUExecutionProvider']
+            network if isinstance(network, bytes) else str(network), settings,
+            providers=['CPUExecutionProvider'],
         )
     except Exception as error:
         # onnxruntime's exceptions have no common base but Exception.
-        raise BackendError(f'{path} is no network that onnxruntime can open: {error}') from error
+        name = 'it' if isinstance(network, bytes) else network
+        raise BackendError(f'{name} is no network that onnxruntime can open: {error}') from error
 
 
 def _spec(arg: Any, model: Model) -> TensorSpec:

@@ -6,9 +6,10 @@ import numpy as np
 from onnx import TensorProto
 import pytest
 
-from dla_ros.backends.base import BackendError, BackendOptions, DeadlineError
+from dla_ros.backends.base import BackendOptions
 from dla_ros.backends.onnxruntime import OnnxruntimeBackend
 from dla_ros.decoders.base import Head
+from dla_ros.errors import BackendError, DeadlineError
 from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
 from dla_ros.model import Model

@@ -1,0 +1,57 @@
+// What makes a CUDA kernel's source compile for the host. Every thread of a launch runs in turn,
+// so kernels that synchronize within a block are not for it.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#define DLA_ROS_EMULATED 1
+#define __global__
+#define __device__ static inline
+#define __forceinline__ inline
+#define __restrict__ __restrict
+
+struct Dim {
+  unsigned x, y, z;
+};
+static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
+
+static inline int atomicAdd(int* address, int value) {
+  return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
+namespace emulated {
+
+template <class... Parameters>
+void run(void (*kernel)(Parameters...), void** values, const Dim& grid, const Dim& block) {
+  gridDim = grid;
+  blockDim = block;
+  auto call = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
+      for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
+        for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x)
+          for (threadIdx.z = 0; threadIdx.z < block.z; ++threadIdx.z)
+            for (threadIdx.y = 0; threadIdx.y < block.y; ++threadIdx.y)
+              for (threadIdx.x = 0; threadIdx.x < block.x; ++threadIdx.x)
+                kernel(*static_cast<Parameters*>(values[I])...);
+  };
+  call(std::index_sequence_for<Parameters...>{});
+}
+
+// Writes the parameters' sizes and returns how many there are.
+template <class... Parameters>
+int sizes(void (*)(Parameters...), std::size_t* out) {
+  ((*out++ = sizeof(Parameters)), ...);
+  return sizeof...(Parameters);
+}
+
+}  // namespace emulated
+
+// Appended by the stand-in NVRTC for each kernel of a source.
+#define EMULATED_KERNEL(name)                                                            \
+  extern "C" void emulated_run_##name(void** values, const Dim* grid, const Dim* block) { \
+    emulated::run(name, values, *grid, *block);                                          \
+  }                                                                                      \
+  extern "C" int emulated_sizes_##name(std::size_t* out) { return emulated::sizes(name, out); }

@@ -1,0 +1,85 @@
+"""What an emulated task computes: the ONNX of an emulated loadable, run by onnxruntime."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dla_ros.emulator.loadable import EmulatedNetwork, read_payload
+from dla_ros.tensor import TensorSpec
+
+_log = logging.getLogger(__name__)
+_FAILED = 7  # cudlaErrorUmd
+_LOAD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)
+_UNLOAD = ctypes.CFUNCTYPE(None, ctypes.c_int)
+_INFER = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_void_p)
+)
+
+
+class Runner:
+    """Loads and runs networks for the stand-in libcudla, on whatever thread it calls from."""
+
+    def __init__(self) -> None:
+        self._networks: dict[int, tuple[EmulatedNetwork, Any]] = {}
+        # Kept here: ctypes does not keep the functions alive.
+        self.callbacks = _LOAD(self._load), _UNLOAD(self._unload), _INFER(self._infer)
+
+    def _load(self, module: int, payload: int, size: int) -> int:
+        from dla_ros.backends.onnxruntime import open_session
+
+        try:
+            network = read_payload(ctypes.string_at(payload, size))
+            self._networks[module] = network, open_session(network.onnx, 0)
+        except Exception:
+            _log.exception('the emulated loadable cannot be loaded')
+            return _FAILED
+        return 0
+
+    def _unload(self, module: int) -> None:
+        self._networks.pop(module, None)
+
+    def _infer(self, module: int, inputs: Any, outputs: Any) -> int:
+        try:
+            network, session = self._networks[module]
+            types = {arg.name: _ONNX_TYPES[arg.type] for arg in session.get_inputs()}
+            feeds = {
+                spec.name: dequantized(spec, _memory(inputs[i], spec)).astype(types[spec.name])
+                for i, spec in enumerate(network.inputs)
+            }
+            results = session.run([spec.name for spec in network.outputs], feeds)
+            for i, (spec, result) in enumerate(zip(network.outputs, results, strict=True)):
+                spec.pack(quantized(spec, result), _memory(outputs[i], spec))
+        except Exception:
+            _log.exception('the emulated task failed')
+            return _FAILED
+        return 0
+
+
+_ONNX_TYPES = {'tensor(float16)': np.float16, 'tensor(float)': np.float32}
+
+
+def _memory(address: int, spec: TensorSpec) -> Any:
+    return (ctypes.c_uint8 * spec.size).from_address(address)
+
+
+def dequantized(spec: TensorSpec, buffer: Any) -> npt.NDArray[Any]:
+    """Return a tensor's values as a float array [n, c, h, w]."""
+    values = spec.unpack(buffer)
+    return values if spec.dtype.kind == 'f' else values.astype(np.float32) * np.float32(spec.scale)
+
+
+def quantized(spec: TensorSpec, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return float values [n, c, h, w] as the tensor's elements, rounded and saturated."""
+    if spec.dtype.kind == 'f':
+        with np.errstate(over='ignore'):
+            elements = values.astype(spec.dtype)
+    else:
+        limits = np.iinfo(spec.dtype)
+        scaled = np.rint(values.astype(np.float32) / np.float32(spec.scale))
+        elements = np.clip(scaled, limits.min, limits.max).astype(spec.dtype)
+    return elements
