@@ -21,7 +21,9 @@ setup(
     name=PACKAGE,
     version='0.1.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
-    package_data={PACKAGE: ['py.typed']},
+    package_data={
+        PACKAGE: ['py.typed', 'cuda/kernels/*.cu', 'emulator/native/*.cpp', 'emulator/native/*.hpp'],
+    },
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),
@@ -42,6 +44,7 @@ setup(
             'play = dla_ros.tools.play:main',
             'listen = dla_ros.tools.listen:main',
             'demo = dla_ros.tools.demo:main',
+            'build = dla_ros.tools.build:main',
         ],
     },
 )

@@ -6,8 +6,8 @@ Python takes handlers away before the process has ended. Blocked signals just wa
 
 from __future__ import annotations
 
-import os
 import signal
+import threading
 
 REPLACE_PROCESS = 75  # The exit code that asks for a new process; EX_TEMPFAIL of sysexits.h.
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -38,4 +38,7 @@ class Ending:
 
     def tell(self) -> None:
         """End the process from within; from any thread."""
-        os.kill(os.getpid(), signal.SIGTERM)
+        # To the main thread, which holds it back; threads of a library might not.
+        main_thread = threading.main_thread().ident
+        assert main_thread is not None
+        signal.pthread_kill(main_thread, signal.SIGTERM)

@@ -79,7 +79,7 @@ def assert_same(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the quick tests before those that start processes."""
     slow = (
-        'test_node_detections', 'test_node', 'test_main', 'test_demo', 'test_packaging',
+        'test_campaign', 'test_node_cudla', 'test_node_detections', 'test_node', 'test_main', 'test_demo', 'test_packaging',
         'test_bootstrap',
     )
     items.sort(key=lambda item: item.path.stem in slow)

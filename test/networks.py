@@ -60,3 +60,36 @@ def emulated_loadable():
     """Return an emulated loadable of the small network."""
     with tempfile.TemporaryDirectory() as folder:
         return build_loadable(Model.load(save_model(Path(folder), kind=TensorProto.FLOAT16)))
+
+
+def quantize_edges(source, target, scales):
+    """Write a network with QuantizeLinear and DequantizeLinear at the tensors of `scales`."""
+    model = onnx.load(source)
+    graph = model.graph
+    inputs = {info.name for info in graph.input}
+    for name, scale in scales.items():
+        constants = {'scale': np.array(scale, np.float32), 'zero': np.array(0, np.int8)}
+        graph.initializer.extend(
+            onnx.numpy_helper.from_array(value, f'{name}_{end}')
+            for end, value in constants.items()
+        )
+        outside, inside = (name, f'{name}_in') if name in inputs else (f'{name}_raw', name)
+        for node in graph.node:
+            ends = node.input if name in inputs else node.output
+            for i, end in enumerate(ends):
+                if end == name:
+                    ends[i] = inside if name in inputs else outside
+        steps = [
+            helper.make_node('Cast', [outside], [f'{name}_f'], to=TensorProto.FLOAT),
+            helper.make_node(
+                'QuantizeLinear', [f'{name}_f', f'{name}_scale', f'{name}_zero'], [f'{name}_q']
+            ),
+            helper.make_node(
+                'DequantizeLinear', [f'{name}_q', f'{name}_scale', f'{name}_zero'], [f'{name}_d']
+            ),
+            helper.make_node('Cast', [f'{name}_d'], [inside], to=TensorProto.FLOAT16),
+        ]
+        nodes = list(graph.node)
+        del graph.node[:]
+        graph.node.extend([*steps, *nodes] if name in inputs else [*nodes, *steps])
+    onnx.save(model, target)

@@ -51,9 +51,12 @@ def test_everything_is_installed(install_space):
     for pattern in ('launch/*.launch.py', 'config/*.yaml', 'models/*/*', 'demo/*/*'):
         expected = {p.relative_to(ROOT) for p in ROOT.glob(pattern)}
         assert expected and {p.relative_to(share) for p in share.glob(pattern)} == expected
-    sources = {p.relative_to(ROOT / 'dla_ros') for p in (ROOT / 'dla_ros').rglob('*.py')}
+    patterns = ('*.py', '*.cu', '*.cpp', '*.hpp')
+    sources = {
+        p.relative_to(ROOT / 'dla_ros') for g in patterns for p in (ROOT / 'dla_ros').rglob(g)
+    }
     (home,) = package.glob('lib/python*/site-packages/dla_ros')
-    assert {p.relative_to(home) for p in home.rglob('*.py')} == sources
+    assert {p.relative_to(home) for g in patterns for p in home.rglob(g)} == sources
     assert (home / 'py.typed').is_file()
 
 
@@ -64,7 +67,7 @@ def test_the_share_directory_is_that_of_the_install_space(install_space):
     assert all(str(install_space) in path for path in shown.stdout.split())
 
 
-@pytest.mark.parametrize('executable', ['dla_node', 'play', 'listen', 'demo'])
+@pytest.mark.parametrize('executable', ['dla_node', 'play', 'listen', 'demo', 'build'])
 def test_executables_run(install_space, executable):
     shown = in_shell(install_space, f'{install_space}/dla_ros/lib/dla_ros/{executable} --help')
     assert shown.returncode == 0 and 'usage' in shown.stdout, shown.stderr
@@ -117,7 +120,7 @@ def test_package_xml_names_every_package_that_is_imported():
     keys = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'yaml': 'python3-yaml',
             'pydantic': 'python3-pydantic', 'rich': 'python3-rich'}
     # No rosdep key: they come from PyPI (README, "On a robot").
-    from_pypi = {'onnxruntime', 'rosbags'}
+    from_pypi = {'cuda', 'onnxruntime', 'rosbags'}
     sources = [*ROOT.glob('dla_ros/**/*.py'), *ROOT.glob('launch/*.py')]
     imported = set()
     for source in sources:

@@ -44,7 +44,7 @@ def test_integers_are_taken_for_every_number_within_its_bounds(parameter, value)
         ('roi_top_left_x', -1, 'must be 0 or more, got -1'),
         ('model', 123e5, 'model must be of type string, got 12300000.0'),
         ('model', None, 'model must be of type string, got None'),
-        ('backend', 'tensorrt', "backend must be one of 'onnxruntime', got 'tensorrt'"),
+        ('backend', 'tensorrt', "backend must be one of 'onnxruntime', 'cudla', got 'tensorrt'"),
         ('input_qos', 'RELIABLE', "'SENSOR_DATA', 'DEFAULT', 'SYSTEM_DEFAULT', got 'RELIABLE'"),
         ('input_encoding', 'rgb', "input_encoding must be one of .*got 'rgb'"),
         ('class_filter', 'person', "class_filter must be of type string array, got 'person'"),

@@ -92,15 +92,14 @@ class Descriptor:
                 f'tensor {name!r}: the loadable says format {self.data_format} with {dtype}; '
                 f'no layout is like that ({", ".join(LAYOUTS)})'
             )
-        if dtype == 'int8' and name not in scales:
+        scale = scales.get(name) if dtype == 'int8' else 1.0
+        if scale is None:
             raise BackendError(
                 f'tensor {name!r} is int8, and loadables do not hold scales: add its scale to '
                 f'model.yaml (scales: {{{name}: ...}})'
             )
         try:
-            spec = TensorSpec.of(
-                name, self.shape, dtype, rows[0].name, scale=scales.get(name, 1.0)
-            )
+            spec = TensorSpec.of(name, self.shape, dtype, rows[0].name, scale=scale)
         except ValueError as error:
             raise BackendError(str(error)) from error
         strides = self.strides[:3]

@@ -7,7 +7,6 @@ libcudla reads all but the payload.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 import itertools
 import json
@@ -32,7 +31,6 @@ _DESCRIPTOR = np.dtype({
     'itemsize': 168,
 })
 _TYPES = {'fp16': 'float16', 'int8': 'int8'}
-_LEVELS = 127.0
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,7 @@ def build_loadable(
     Parameters
     ----------
     model:
-        With an ONNX. Scales of int8 tensors are those of `model.scales`; an image input that has
-        none there gets the one that its preprocessing needs.
+        With an ONNX, and with scales for its int8 tensors.
     inputs, outputs:
         Formats of the tensors.
 
@@ -107,11 +104,9 @@ def build_loadable(
 
     if model.onnx is None:
         raise BackendError(f'model {model.name!r} names no ONNX file (key onnx) to emulate')
-    found = onnx_tensors(model)
-    scales = {**{spec.name: image_scale(model) for spec in found[0]}, **model.scales}
     specs = [
-        [_formatted(spec, form, scales) for spec in tensors]
-        for tensors, form in zip(found, (inputs, outputs), strict=True)
+        [_formatted(spec, form, model) for spec in tensors]
+        for tensors, form in zip(onnx_tensors(model), (inputs, outputs), strict=True)
     ]
     about = json.dumps({
         key: [{**_about(spec), 'name': spec.name} for spec in tensors]
@@ -124,11 +119,6 @@ def build_loadable(
     header['payload'] = len(payload)
     descriptors = map(_descriptor, itertools.chain(*specs))
     return header.tobytes() + b''.join(descriptors) + payload
-
-
-def image_scale(model: Model) -> float:
-    """Return the int8 scale that just holds every value that preprocessing can give."""
-    return float(np.abs(model.input.normalized()).max()) / _LEVELS
 
 
 def read_payload(payload: bytes) -> EmulatedNetwork:
@@ -147,14 +137,13 @@ def read_payload(payload: bytes) -> EmulatedNetwork:
     return EmulatedNetwork(inputs, outputs, onnx)
 
 
-def _formatted(
-    spec: TensorSpec, form: TensorFormat, scales: Mapping[str, float]
-) -> TensorSpec:
-    scale = scales.get(spec.name) if form.dtype == 'int8' else 1.0
+def _formatted(spec: TensorSpec, form: TensorFormat, model: Model) -> TensorSpec:
+    scale = model.scales.get(spec.name) if form.dtype == 'int8' else 1.0
     if scale is None:
+        largest = float(np.abs(model.input.normalized()).max())
         raise BackendError(
-            f'tensor {spec.name!r} as int8 needs a scale in model.yaml: '
-            f'scales: {{{spec.name}: ...}}'
+            f'tensor {spec.name!r} as int8 needs a scale in model.yaml, '
+            f'scales: {{{spec.name}: LARGEST / 127}}; preprocessing gives values up to {largest:g}'
         )
     try:
         return TensorSpec.of(
