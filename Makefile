@@ -2,12 +2,13 @@
 VENV ?= .venv
 PYTHON ?=
 RUN = $(VENV)/bin/python
+GPU_TESTS = test/cuda test/emulator test/backends/test_cudla.py test/test_node_cudla.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check docs lock clean
+.PHONY: help setup demo test test-gpu campaign lint types check docs lock clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## set up $(VENV); done once, then instantly
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" sh scripts/setup.sh
@@ -17,6 +18,12 @@ demo: setup  ## find objects in real pictures and a real clip, over DDS; see out
 
 test: setup  ## run the tests
 	@$(RUN) -m pytest
+
+test-gpu: setup  ## the tests of the robot's path on real CUDA, with only the DLA emulated
+	@DLA_ROS_REQUIRE_GPU=1 $(RUN) -m pytest $(GPU_TESTS)
+
+campaign: setup  ## fail every call of CUDA and cuDLA in turn (about two minutes)
+	@$(RUN) -m test.campaign
 
 lint: setup  ## ruff
 	@$(RUN) -m ruff check .

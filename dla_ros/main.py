@@ -10,9 +10,12 @@ import logging
 import os
 import sys
 import threading
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from dla_ros.ending import Ending, REPLACE_PROCESS
+
+if TYPE_CHECKING:
+    from dla_ros.node import DlaNode
 
 _GRACE = 1.0  # Seconds for a callback under way when the process is told to end.
 
@@ -67,43 +70,47 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _run(ending: Ending) -> int:
-    from rclpy.executors import SingleThreadedExecutor
-
     from dla_ros.node import DlaNode
 
     node = DlaNode()
     node.on_give_up = ending.tell
     logging.getLogger('dla_ros').addHandler(_ToRos(node.get_logger()))
     try:
-        executor = SingleThreadedExecutor()
-        executor.add_node(node)
-        stop, broken = threading.Event(), list[BaseException]()
-        spinner = threading.Thread(
-            target=_spin, args=(executor, stop, broken, ending), name='dla_ros-executor',
-            daemon=True,
-        )
-        spinner.start()
-        if node.autostart:
-            executor.create_task(node.start)
-        else:
-            name = node.get_fully_qualified_name()
-            node.get_logger().info(f'waiting for: ros2 lifecycle set {name} configure')
-        ending.wait()
-        stop.set()
-        executor.shutdown(0.0)  # Ends its wait; it does not wait for a callback under way.
-        spinner.join(_GRACE)
-        if spinner.is_alive():
-            node.close()  # Aborts the inference that a transition waits for.
-            spinner.join(_GRACE / 2)
-        if spinner.is_alive():
-            # Stuck in a call that nothing interrupts, with node and executor in use.
-            os._exit(0)
-        for error in broken:
-            node.get_logger().fatal(f'{type(error).__name__}: {error}')
-        return 1 if broken else node.exit_code
+        code = _serve(node, ending)
     finally:
         node.close()
         node.destroy_node()
+    return code or node.exit_code
+
+
+def _serve(node: DlaNode, ending: Ending) -> int:
+    from rclpy.executors import SingleThreadedExecutor
+
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    stop, broken = threading.Event(), list[BaseException]()
+    spinner = threading.Thread(
+        target=_spin, args=(executor, stop, broken, ending), name='dla_ros-executor', daemon=True
+    )
+    spinner.start()
+    if node.autostart:
+        executor.create_task(node.start)
+    else:
+        name = node.get_fully_qualified_name()
+        node.get_logger().info(f'waiting for: ros2 lifecycle set {name} configure')
+    ending.wait()
+    stop.set()
+    executor.shutdown(0.0)  # Ends its wait; it does not wait for a callback under way.
+    spinner.join(_GRACE)
+    if spinner.is_alive():
+        node.close()  # Aborts the inference that a transition waits for.
+        spinner.join(_GRACE / 2)
+    if spinner.is_alive():
+        # Stuck in a call that nothing interrupts, with node and executor in use.
+        os._exit(node.exit_code)
+    for error in broken:
+        node.get_logger().fatal(f'{type(error).__name__}: {error}')
+    return 1 if broken else 0
 
 
 class _ToRos(logging.Handler):

@@ -53,6 +53,16 @@ def picture(name: str) -> npt.NDArray[np.uint8]:
     return _loaded[name]
 
 
+def rows(detections: Any, labels: tuple[str, ...]) -> list[Row]:
+    """Return detections as golden rows."""
+    return [
+        (labels[c], float(s), [float(v) for v in box])
+        for c, s, box in zip(
+            detections.class_id, detections.score, detections.xyxy, strict=True
+        )
+    ]
+
+
 def iou(a: list[float], b: list[float]) -> float:
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
@@ -79,7 +89,7 @@ def assert_same(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the quick tests before those that start processes."""
     slow = (
-        'test_campaign', 'test_node_cudla', 'test_node_detections', 'test_node', 'test_main', 'test_demo', 'test_packaging',
-        'test_bootstrap',
+        'test_bindings', 'test_campaign', 'test_node_cudla', 'test_node_detections', 'test_node',
+        'test_main', 'test_demo', 'test_packaging', 'test_bootstrap',
     )
     items.sort(key=lambda item: item.path.stem in slow)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dla_ros import emulator as emulation
+from dla_ros import Detector, emulator as emulation
+from dla_ros.backends.base import BackendOptions
 
-emulator = emulation.load(stand_in_gpu=True if os.environ.get('DLA_ROS_STAND_IN_GPU') else None)
+emulator = emulation.load()
+assert emulator.real_gpu or not os.environ.get('DLA_ROS_REQUIRE_GPU'), 'CUDA finds no GPU'
 stand_in_gpu = pytest.mark.skipif(emulator.real_gpu, reason='needs the emulated GPU')
 
 
@@ -18,7 +22,8 @@ stand_in_gpu = pytest.mark.skipif(emulator.real_gpu, reason='needs the emulated 
 def clean(*, violations: tuple[str, ...] = ()) -> Iterator[emulation.Emulator]:
     """Start with nothing remembered; end with nothing held and only these rules broken."""
     emulator.reset()
-    emulator.delay(0.0)
+    if not emulator.real_gpu:
+        emulator.delay(0.0)
     before = emulator.alive()
     try:
         yield emulator
@@ -27,3 +32,15 @@ def clean(*, violations: tuple[str, ...] = ()) -> Iterator[emulation.Emulator]:
     assert emulator.alive() == before
     broken = {line.partition(':')[0] for line in emulator.violations()}
     assert broken == set(violations), emulator.violations()
+
+
+def opened(path: str | Path, **options: Any) -> Detector:
+    """Open a model on the emulated DLA."""
+    settings = {'emulate': True, 'task_timeout': 0.5, **options}
+    return Detector.open(path, backend='cudla', options=BackendOptions(**settings))
+
+
+def usage(key: str) -> int:
+    """Return a number of /proc/self/status; memory in KiB."""
+    lines = Path('/proc/self/status').read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f'{key}:'))

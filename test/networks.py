@@ -9,9 +9,10 @@ import tempfile
 import numpy as np
 import onnx
 from onnx import helper, TensorProto
+import yaml
 
 from dla_ros.emulator.loadable import build_loadable
-from dla_ros.model import Model
+from dla_ros.model import find_model, Model
 
 
 def save_network(path, *, shape=(1, 3, 4, 4), kind=TensorProto.FLOAT, inputs=1, loops=0):
@@ -52,6 +53,18 @@ def save_model(folder, *, loops=0, extra='', **network):
         'name: small\nonnx: network.onnx\nlabels: [thing]\n'
         'input: {color_order: rgb, resize: stretch}\ndecoder: {type: yolox}\n' + extra
     )
+    return path
+
+
+def copied_model(name: str, folder: Path, **changes: object) -> Path:
+    """Copy a shipped model's yaml, with absolute paths and changes."""
+    source = find_model(name)
+    content = yaml.safe_load(source.read_text())
+    for key in ('onnx', 'labels'):
+        content[key] = str(source.parent / content[key])
+    content.update(changes)
+    path = folder / 'model.yaml'
+    path.write_text(yaml.safe_dump(content))
     return path
 
 

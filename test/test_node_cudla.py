@@ -17,9 +17,8 @@ from rclpy.parameter import Parameter
 from dla_ros import Detector
 from dla_ros.messages import detection_rows
 from dla_ros.node import DlaNode
-from test.backends.test_cudla import rows, usage
-from test.conftest import assert_same, MODELS, PICTURES, picture
-from test.emulation import clean, emulator
+from test.conftest import assert_same, MODELS, picture, PICTURES, rows
+from test.emulation import clean, emulator, usage
 from test.networks import save_model
 from test.ros import Client, description, message, Process, running, start_node, until
 

@@ -138,11 +138,13 @@ class Emulator:
 
     def _library_of(self, call: str) -> Any:
         prefixes = {'cudla': CUDLA, 'nvrtc': NVRTC, 'cu': CUDA}
-        wanted = next(library for start, library in prefixes.items() if call.startswith(start))
+        names = [prefixes[start].name for start in prefixes if call.startswith(start)]
+        if not names:
+            raise BackendError(f'{call} is no function of CUDA, NVRTC or cuDLA')
         for library in self._libraries:
-            if library.name == wanted.name:
+            if library.name == names[0]:
                 return library
-        raise BackendError(f'{call} belongs to {wanted.name}, which is not emulated here')
+        raise BackendError(f'{call} belongs to {names[0]}, which is not emulated here')
 
     def _counts(self, function: str) -> dict[str, int]:
         counts: Counter[str] = Counter()

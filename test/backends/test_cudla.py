@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 import subprocess
 import sys
 import threading
@@ -22,34 +21,12 @@ from dla_ros.decoders.base import Head, Thresholds
 from dla_ros.emulator.loadable import build_loadable, TensorFormat
 from dla_ros.errors import BackendError, DlaError, Remedy
 from dla_ros.image import ImageView
-from dla_ros.model import find_model
-from test.conftest import assert_same, PICTURES, picture, ROOT
-from test.emulation import clean, emulator, stand_in_gpu
-from test.networks import quantize_edges, save_model
+from test.conftest import assert_same, picture, PICTURES, ROOT, rows
+from test.emulation import clean, emulator, opened, stand_in_gpu, usage
+from test.networks import copied_model, quantize_edges, save_model
 
 OPTIONS = BackendOptions(emulate=True, task_timeout=0.5)
 VIEW = ImageView.from_array(np.full((4, 4, 3), 7, np.uint8), 'rgb8')
-
-
-def rows(detections, labels):
-    return [
-        (labels[c], float(s), [float(v) for v in box])
-        for c, s, box in zip(
-            detections.class_id, detections.score, detections.xyxy, strict=True
-        )
-    ]
-
-
-def copied_model(name: str, folder: Path, **changes: object) -> Path:
-    """Copy a shipped model's yaml, with absolute paths and changes."""
-    source = find_model(name)
-    content = yaml.safe_load(source.read_text())
-    for key in ('onnx', 'labels'):
-        content[key] = str(source.parent / content[key])
-    content.update(changes)
-    path = folder / 'model.yaml'
-    path.write_text(yaml.safe_dump(content))
-    return path
 
 
 @pytest.mark.parametrize('model', ['yolox_nano', 'yolo_fastest'])
@@ -108,11 +85,6 @@ def compare(path, inputs, outputs, tmp_path, reference=None):
 @pytest.fixture
 def small(tmp_path):
     return save_model(tmp_path, kind=TensorProto.FLOAT16)
-
-
-def opened(path, **options):
-    settings = {'emulate': True, 'task_timeout': 0.5, **options}
-    return Detector.open(path, backend='cudla', options=BackendOptions(**settings))
 
 
 def loadable_with(path, change, outputs='fp16:chw16'):
@@ -392,12 +364,6 @@ def test_two_cores_and_then_one_core_twice(small):
                     assert len(detector.collect(slot, 5.0).detections.score) > 0
             for detector in detectors:
                 detector.close()
-
-
-def usage(key: str) -> int:
-    """Return a number of /proc/self/status; memory in KiB."""
-    lines = Path('/proc/self/status').read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f'{key}:'))
 
 
 def test_a_hundred_rounds_leave_nothing_behind(small):

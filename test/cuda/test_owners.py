@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def context():
 
 
 class Noted(Owner):
-    released: list[str] = []
+    released: ClassVar[list[str]] = []
 
     def _release(self, handle):
         self.released.append(handle)

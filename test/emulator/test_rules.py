@@ -53,10 +53,10 @@ class Bench:
             native[field] = value
         cudla('submit_task', self.device.handle, native.ctypes.data, 1, stream, 0)
 
-    def busy(self) -> None:
-        """Queue a task that takes a moment."""
+    def busy(self, stream: Stream | None = None) -> None:
+        """Queue a task that takes until `emulator.release`."""
         emulator.fail_task(0, hang=True)
-        self.device.submit(self.task, self.stream)
+        self.device.submit(self.task, stream or self.stream)
 
 
 def breaks(
@@ -193,10 +193,8 @@ def _(bench):
 
 @breaks('in-flight', status=0, needs_stand_in=True)
 def _(bench):
-    with Stream():
-        bench.busy()
     stream = Stream()
-    bench.device.submit(bench.task, stream)
+    bench.busy(stream)
     threading.Timer(0.1, emulator.release).start()
     stream.close()
 
