@@ -36,3 +36,19 @@ def test_latencies_have_their_percentiles():
     now = {**snapshot(1, 1), 'latency': {'inference': (1.234, 5.678)}}
     found = status('/dla_node', 'active', now, snapshot())
     assert {p.key: p.value for p in found.values}['inference ms p50/p99'] == '1.23 / 5.68'
+
+
+def test_a_backend_that_is_not_there_is_an_error_whatever_the_counts():
+    found = status('/dla_node', 'active', snapshot(5, 5), snapshot(1, 1), trouble='it broke')
+    assert found.level == ERROR and found.message == 'it broke'
+
+
+def test_facts_of_the_backend_are_told_and_emulation_in_words():
+    about = {'cuDLA': '1.5.0', 'emulation': 'emulated DLA and GPU'}
+    found = status('/dla_node', 'active', snapshot(5, 5), snapshot(1, 1), about=about)
+    assert found.message == 'active (emulated DLA and GPU)'
+    assert about.items() <= {pair.key: pair.value for pair in found.values}.items()
+    plain = status(
+        '/dla_node', 'active', snapshot(5, 5), snapshot(1, 1), about={'emulation': 'none'}
+    )
+    assert plain.message == 'active'

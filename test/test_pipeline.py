@@ -13,7 +13,7 @@ import pytest
 from dla_ros.decoders.base import Thresholds
 from dla_ros.detections import Detections
 from dla_ros.detector import Detector, Result
-from dla_ros.errors import BackendError, DeadlineError
+from dla_ros.errors import BackendError, DeadlineError, Remedy
 from dla_ros.image import ImageError, ImageView
 from dla_ros.pipeline import Pipeline, Statistics
 from test.conftest import picture
@@ -31,6 +31,8 @@ class ScriptedDetector:
         self.threads: set[str] = set()
         self.submit_error: Exception | None = None
         self.collect_error: Exception | None = None
+        self.accepting = threading.Event()
+        self.accepting.set()
 
     def release(self, frames: int) -> None:
         for _ in range(frames):
@@ -39,6 +41,7 @@ class ScriptedDetector:
     def submit(self, slot, view, thresholds, roi=None):
         self.threads.add(threading.current_thread().name)
         assert slot not in self.busy and slot < self.depth
+        self.accepting.wait()
         if self.submit_error is not None:
             raise self.submit_error
         self.busy.add(slot)
@@ -59,14 +62,19 @@ class Harness:
         self.statistics = Statistics()
         self.results: list[object] = []
         self.failures: list[tuple[str, str]] = []
+        self.remedies: list[Remedy] = []
         self.pipeline = Pipeline(
             self.detector,  # type: ignore[arg-type]
             depth=depth,
             statistics=self.statistics,
             on_result=lambda detections, tag: self.results.append(tag),
-            on_failure=lambda reason, text, remedy: self.failures.append((reason, text)),
+            on_failure=self._fail,
             frame_timeout=frame_timeout,
         )
+
+    def _fail(self, reason: str, text: str, remedy: Remedy) -> None:
+        self.failures.append((reason, text))
+        self.remedies.append(remedy)
 
     def push(self, *tags: object) -> None:
         for tag in tags:
@@ -91,6 +99,7 @@ def harness():
     yield make
     for one in made:
         one.detector.release(1000)
+        one.detector.accepting.set()
         one.pipeline.close(2.0)
 
 
@@ -282,3 +291,30 @@ def test_with_a_real_detector():
             pipeline.push(ImageView.from_array(picture(name)), name, Thresholds())
         assert pipeline.close(30.0)
     assert results == [('coral_cat.bmp', 1), ('coral_sunflower.bmp', 0), ('skimage_coffee.png', 2)]
+
+
+def test_what_helps_is_passed_on(harness):
+    h = harness(depth=1)
+    h.detector.release(3)
+    errors = (
+        BackendError('b', Remedy.REOPEN), ValueError('v'), DeadlineError('d', Remedy.RESTART)
+    )
+    for number, error in enumerate(errors, 1):
+        h.detector.submit_error = error
+        h.push('frame')
+        h.until(lambda number=number: len(h.failures) == number)
+    assert h.remedies == [Remedy.REOPEN, Remedy.NEXT_FRAME, Remedy.RESTART]
+    assert [reason for reason, _ in h.failures] == ['backend', 'internal', 'deadline']
+
+
+def test_a_submission_that_hangs_is_reported_once_and_close_does_not_wait_for_it(harness):
+    h = harness(depth=1, frame_timeout=0.1)
+    h.detector.accepting.clear()
+    h.push('frame')
+    h.until(lambda: h.failures)
+    time.sleep(0.6)
+    assert h.failures == [('deadline', 'the backend has not taken a frame for 0.1 s')]
+    assert h.remedies == [Remedy.REOPEN]
+    start = time.monotonic()
+    assert not h.pipeline.close(0.1)
+    assert time.monotonic() - start < 0.5

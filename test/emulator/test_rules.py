@@ -101,6 +101,17 @@ def _(bench):
     bench.submit(input_tensor=address.ctypes.data)
 
 
+@breaks('registered-pointer')
+def _(bench):
+    other = DlaDevice(1)
+    foreign = Registration(other, bench.input)
+    try:
+        bench.device.submit(Task(bench.module, [foreign], bench.registered[1:]), bench.stream)
+    finally:
+        foreign.close()
+        other.close()
+
+
 @breaks('tensor-size')
 def _(bench):
     with DeviceBuffer(32) as buffer, Registration(bench.device, buffer) as small:
