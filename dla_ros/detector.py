@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 import time
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from dla_ros.backends import BACKENDS
@@ -23,10 +24,11 @@ from dla_ros.model import Model, ModelError
 
 @dataclass(frozen=True)
 class Result:
-    """The detections of one frame, and milliseconds by stage."""
+    """The detections of one frame, milliseconds by stage, and tensors; see Completion."""
 
     detections: Detections
     stages: dict[str, float]
+    tensors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
 
 
 class Detector:
@@ -121,7 +123,7 @@ class Detector:
             boxes, completion.candidates, self._geometries[slot], self._thresholds[slot]
         )
         stages = {**completion.stages, 'decode': 1e3 * (time.perf_counter() - start)}
-        return Result(detections, stages)
+        return Result(detections, stages, completion.tensors)
 
     def __call__(
         self,

@@ -237,7 +237,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
             backend=values['backend'],
             options=BackendOptions(
                 values['depth'], values['threads'], values['dla_core'], values['task_timeout'],
-                values['emulate'],
+                values['emulate'], values['staging'],
             ),
         )
 

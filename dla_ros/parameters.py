@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dla_ros.backends import BACKENDS
+from dla_ros.backends.base import STAGINGS
 from dla_ros.image import ENCODINGS
 
 Value = str | bool | int | float | list[str]
@@ -117,6 +118,12 @@ PARAMETERS: tuple[Parameter, ...] = (
         'emulate', False,
         'Emulate the DLA, and the GPU where there is none: for workstations and CI. Only for '
         'backend cudla.',
+    ),
+    Parameter(
+        'staging', 'auto',
+        'How the GPU reads images: mapped straight from pinned host memory, copied from its own, '
+        'auto as suits it.',
+        choices=STAGINGS,
     ),
     Parameter(
         'task_timeout', 1.0, 'The DLA gives up a task that takes longer.', unit='s',

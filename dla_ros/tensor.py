@@ -14,6 +14,8 @@ LayoutName = Literal['nchw', 'chw16', 'chw32', 'dla_linear', 'dla_hwc4']
 LAYOUT_NAMES: tuple[str, ...] = get_args(LayoutName)
 
 _LINE = 64  # Rows of the DLA's linear formats begin at multiples of 64 bytes.
+ELEMENT_CODES = MappingProxyType({'float16': 0, 'float32': 1, 'int8': 2, 'uint8': 3})
+"""What the kernels call the element types."""
 # Numbers of cudla.h.
 _NCHW, _NHWC, _NCXHWX = 1, 2, 3
 _IMAGE, _FEATURE, _PLANAR = 0, 2, 3
@@ -222,6 +224,21 @@ class TensorSpec:
         n, c, h, w = self.shape
         grouped = self.view(buffer).transpose(0, 1, 4, 2, 3)
         return grouped.reshape(n, self.groups * self.lanes, h, w)[:, :c]
+
+    def quantize(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return float values of any shape as elements: integers are rounded and saturated."""
+        if self.dtype.kind == 'f':
+            with np.errstate(over='ignore'):
+                return np.asarray(values.astype(self.dtype))
+        limits = np.iinfo(self.dtype)
+        levels = np.rint(values.astype(np.float32) / np.float32(self.scale))
+        return np.asarray(np.clip(levels, limits.min, limits.max).astype(self.dtype))
+
+    def dequantize(self, elements: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return elements of any shape as what they stand for; integers become float32."""
+        if self.dtype.kind == 'f':
+            return elements
+        return np.asarray(elements.astype(np.float32) * np.float32(self.scale))
 
     def __str__(self) -> str:
         """Describe the tensor in a line."""

@@ -59,6 +59,7 @@ STATUSES: dict[str, tuple[int, ...]] = {
     'cuMemAlloc': (*_COMMON, 1, 2),
     'cuMemFree': (*_COMMON, 1),
     'cuMemHostAlloc': (*_COMMON, 1, 2),
+    'cuMemHostGetDevicePointer': (*_COMMON, 1),
     'cuMemFreeHost': (*_COMMON, 1),
     'cuMemcpyHtoDAsync': (*_COMMON, 1, 400),
     'cuMemcpyDtoHAsync': (*_COMMON, 1, 400),

@@ -146,3 +146,12 @@ def test_buffers_and_arrays_of_another_size_are_refused():
         spec.view(bytearray(23))
     with pytest.raises(ValueError, match=r'float16 \(1, 3, 2, 2\).*float32'):
         spec.pack(np.zeros(spec.shape, np.float32), bytearray(24))
+
+
+def test_quantizing_rounds_and_saturates():
+    spec = TensorSpec.of('t', (1, 1, 1, 5), 'int8', 'dla_linear', scale=0.5)
+    elements = spec.quantize(np.array([0.24, 0.26, -0.76, 1000, -1000]))
+    assert elements.dtype == np.int8 and elements.tolist() == [0, 1, -2, 127, -128]
+    assert spec.dequantize(elements).tolist() == [0, 0.5, -1, 63.5, -64]
+    half = TensorSpec.of('t', (1, 1, 1, 2), 'float16', 'chw16')
+    assert half.quantize(np.array([0.1, 1e6])).tolist() == [np.float16(0.1), np.inf]

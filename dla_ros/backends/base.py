@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, get_args, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from dla_ros.decoders.base import Candidates, Head
 from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
 from dla_ros.model import Model
 from dla_ros.tensor import TensorSpec
+
+Staging = Literal['auto', 'mapped', 'copied']
+STAGINGS: tuple[str, ...] = get_args(Staging)
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,11 @@ class BackendOptions:
         Seconds after which the DLA gives up a task, 0.001 to 1000.
     emulate:
         Whether to emulate the DLA, for the backends that need one.
+    staging:
+        How a GPU reads images: `mapped` straight from pinned host memory, `copied` from its own
+        memory, `auto` as suits it.
+    tensors:
+        Whether frames also give the network's outputs.
 
     """
 
@@ -37,14 +48,28 @@ class BackendOptions:
     dla_core: int = 0
     task_timeout: float = 1.0
     emulate: bool = False
+    staging: Staging = 'auto'
+    tensors: bool = False
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What comes back from a slot: candidates, and milliseconds by stage."""
+    """What comes back from a slot.
+
+    Attributes
+    ----------
+    candidates:
+        What the heads have above the threshold.
+    stages:
+        Milliseconds by stage.
+    tensors:
+        The outputs by name, float32 [n, c, h, w], dequantized; empty unless asked for.
+
+    """
 
     candidates: Candidates
     stages: dict[str, float]
+    tensors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
 
 
 class Backend(Protocol):

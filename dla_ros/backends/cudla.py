@@ -24,33 +24,61 @@ from dla_ros.cuda.dla import (
     Task,
 )
 from dla_ros.cuda.owners import DeviceBuffer, Event, Owners, PinnedBuffer, PrimaryContext, Stream
+from dla_ros.cuda.preprocess import ImagePreprocessor
 from dla_ros.cuda.select import Selector
+from dla_ros.cuda.unpack import Unpacked, Unpacker
 from dla_ros.decoders.base import Head
 from dla_ros.errors import BackendError, DeadlineError, DlaError, Remedy
 from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
 from dla_ros.model import Model
-from dla_ros.preprocess import Preprocessor
 from dla_ros.tensor import TensorSpec
 
 _DRAIN = 0.5  # Seconds for the stream to become empty when the backend closes.
 _POLL = 0.0002  # Seconds between looks at a frame: far below its time, and the core stays free.
 _WARM_UP = 10.0  # Seconds for a frame of the warm-up, whose first one may be slow.
 _POISONS = (0xFF, 0x55)  # Of every type; no network writes both in the same place.
-_STAGES = ('upload', 'inference', 'select')
+_STAGES = ('upload', 'preprocess', 'inference', 'select')
+_USUAL_IMAGE = 1920 * 1080 * 3  # Bytes that a slot has room for; a larger image makes it grow.
+_BLACK = ImageView.from_array(np.zeros((1, 1, 3), np.uint8))
+
+
+class _Staging:
+    """An image's way to the GPU: pinned memory, and a copy of it if the GPU reads its own."""
+
+    def __init__(self, *, mapped: bool) -> None:
+        self._mapped = mapped
+        self._buffers = Owners()
+        self._allocate(_USUAL_IMAGE)
+
+    def _allocate(self, size: int) -> None:
+        self.size = size
+        self._host = self._buffers.hold(PinnedBuffer(size))
+        self._device = None if self._mapped else self._buffers.hold(DeviceBuffer(size))
+
+    def put(self, data: npt.NDArray[np.uint8], stream: Stream) -> int:
+        """Take an image's bytes and return where the GPU finds them; queue the copy, if any."""
+        if data.size > self.size:
+            self._buffers.close()
+            self._allocate(data.size)
+        self._host.array[: data.size] = data
+        if self._device is None:
+            return self._host.device_address
+        self._device.upload(self._host, stream, data.size)
+        return self._device.address
+
+    def close(self) -> None:
+        self._buffers.close()
 
 
 class _Slot:
     """The buffers of one frame, its task and its events; owned by the backend's owners."""
 
     def __init__(
-        self, owners: Owners, model: Model, device: DlaDevice, module: DlaModule,
-        inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec],
+        self, owners: Owners, device: DlaDevice, module: DlaModule, spec: TensorSpec,
+        outputs: Sequence[TensorSpec], *, mapped: bool,
     ) -> None:
-        (spec,) = inputs
-        self.staging = owners.hold(PinnedBuffer(spec.size))
-        self.staging.array[:] = 0  # Padding is written once, here.
-        self.preprocess = Preprocessor(model.input, spec, self.staging.array)
+        self.staging = owners.hold(_Staging(mapped=mapped))
         self.input = owners.hold(DeviceBuffer(spec.size))
         self.outputs = {o.name: owners.hold(DeviceBuffer(o.size)) for o in outputs}
         self.task = Task(
@@ -61,14 +89,15 @@ class _Slot:
         # One before and one after each stage.
         self.events = [owners.hold(Event()) for _ in range(len(_STAGES) + 1)]
         self.found: tuple[DeviceBuffer, PinnedBuffer] | None = None
+        self.unpacked: Unpacked | None = None
         self.occupied = False
 
 
 class CudlaBackend:
     """Runs frames on one DLA core; see Backend for the contract.
 
-    The image is preprocessed into pinned memory by the thread that submits; all that follows is
-    queued on the stream: the copy, the task, the select kernel, the copy back.
+    The thread that submits writes the image into pinned memory; all that follows is queued on the
+    stream: the preprocess kernel, the task, the select kernel, the copy back.
     """
 
     name: ClassVar[str] = 'cudla'
@@ -79,7 +108,9 @@ class CudlaBackend:
         self._submitting = threading.Lock()
         self._state = threading.Lock()
         self._closed = False
+        self._config = model.input
         self._selector: Selector | None = None
+        self._unpacker: Unpacker | None = None
         self.inputs: tuple[TensorSpec, ...] = ()
         self.outputs: tuple[TensorSpec, ...] = ()
         self.about: Mapping[str, str] = {}
@@ -100,14 +131,28 @@ class CudlaBackend:
         if len(self.inputs) != 1:
             names = ', '.join(spec.name for spec in self.inputs)
             raise BackendError(f'the loadable has {len(self.inputs)} inputs ({names}), not one')
+        (spec,) = self.inputs
         try:
-            self._slots = [
-                _Slot(
-                    self._owners, model, self._device, module, self.inputs, self.outputs
-                ) for _ in range(options.depth)
-            ]
+            self._preprocessor = hold(
+                ImagePreprocessor(model.input, spec, self._context.architecture)
+            )
         except ValueError as error:
             raise BackendError(f'{model.loadable or model.name}: {error}') from error
+        self._preprocessor.prepare()
+        mapped = self._context.integrated
+        if options.staging != 'auto':
+            mapped = options.staging == 'mapped'
+        self._slots = [
+            _Slot(self._owners, self._device, module, spec, self.outputs, mapped=mapped)
+            for _ in range(options.depth)
+        ]
+        for slot in self._slots:
+            slot.input.fill(0, self._stream)  # The bytes between rows, once.
+        if options.tensors:
+            self._unpacker = hold(Unpacker(self.outputs, self._context.architecture))
+            for slot in self._slots:
+                slot.unpacked = Unpacked(self._owners, self.outputs)
+        self._staging = 'mapped' if mapped else 'copied'
         self.about = self._versions(options)
 
     def _versions(self, options: BackendOptions) -> dict[str, str]:
@@ -125,6 +170,7 @@ class CudlaBackend:
             'CUDA driver': f'{driver // 1000}.{driver % 1000 // 10}',
             'GPU': f'{context.name} ({context.architecture})',
             'cuda-bindings': bindings,
+            'staging': self._staging,
         }
 
     @classmethod
@@ -162,7 +208,7 @@ class CudlaBackend:
         assert self._stream is not None
         for buffer in slot.outputs.values():
             buffer.fill(poison, self._stream)
-        self._queue(slot, confidence=1.0)
+        self._queue(slot, _BLACK, self._config.fit((1, 1), self._network_size), confidence=1.0)
         if not self._stream.drain(_WARM_UP):
             raise BackendError(
                 f'the warm-up did not come back within {_WARM_UP:g} s', Remedy.RESTART
@@ -178,23 +224,33 @@ class CudlaBackend:
             if self._closed:
                 raise BackendError('the backend is closed')
             place = self._slots[slot]
-            place.preprocess(view, geometry)
             self._current_context()
-            self._queue(place, confidence)
+            self._queue(place, view, geometry, confidence)
             place.occupied = True
 
-    def _queue(self, slot: _Slot, confidence: float) -> None:
+    @property
+    def _network_size(self) -> tuple[int, int]:
+        _, _, height, width = self.inputs[0].shape
+        return width, height
+
+    def _queue(
+        self, slot: _Slot, view: ImageView, geometry: Geometry, confidence: float
+    ) -> None:
         assert self._selector is not None
         assert slot.found is not None
         assert self._stream is not None
         stream = self._stream
-        before, uploaded, inferred, done = slot.events
+        before, uploaded, preprocessed, inferred, done = slot.events
         before.record(stream)
-        slot.input.upload(slot.staging, stream)
+        address = slot.staging.put(view.data, stream)
         uploaded.record(stream)
+        self._preprocessor.queue(view, address, geometry, slot.input.address, stream)
+        preprocessed.record(stream)
         self._device.submit(slot.task, stream)
         inferred.record(stream)
         self._selector.queue(slot.outputs, *slot.found, confidence, stream)
+        if self._unpacker is not None and slot.unpacked is not None:
+            self._unpacker.queue(slot.outputs, slot.unpacked, stream)
         done.record(stream)
 
     def collect(self, slot: int, timeout: float) -> Completion:
@@ -224,8 +280,13 @@ class CudlaBackend:
         assert slot.found is not None
         self._device.check()
         times = [end.since(start) for start, end in itertools.pairwise(slot.events)]
+        tensors = {}
+        if self._unpacker is not None and slot.unpacked is not None:
+            tensors = self._unpacker.arrays(slot.unpacked)
         return Completion(
-            self._selector.candidates(slot.found[1].array), dict(zip(_STAGES, times, strict=True))
+            self._selector.candidates(slot.found[1].array),
+            dict(zip(_STAGES, times, strict=True)),
+            tensors,
         )
 
     def close(self) -> None:

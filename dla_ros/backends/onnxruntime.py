@@ -61,6 +61,7 @@ class OnnxruntimeBackend:
             raise BackendError(f'{model.onnx} has {len(self.inputs)} inputs ({names}), not one')
         self._session = session
         self._heads: tuple[Head, ...] = ()
+        self._tensors = options.tensors
         self._slots = [_Slot(session, model, self) for _ in range(options.depth)]
         self._run_options = onnxruntime.RunOptions()
         self.about: Mapping[str, str] = {'onnxruntime': str(onnxruntime.__version__)}
@@ -103,6 +104,9 @@ class OnnxruntimeBackend:
         inferred = time.perf_counter()
         candidates = select_candidates(self._heads, slot.outputs, confidence)
         selected = time.perf_counter()
+        tensors = {
+            name: array.astype(np.float32) for name, array in slot.outputs.items()
+        } if self._tensors else {}
         return Completion(
             candidates,
             {
@@ -110,6 +114,7 @@ class OnnxruntimeBackend:
                 'inference': 1e3 * (inferred - ready),
                 'select': 1e3 * (selected - inferred),
             },
+            tensors,
         )
 
     def collect(self, slot: int, timeout: float) -> Completion:

@@ -201,6 +201,11 @@ class PinnedBuffer(Owner):
         memory = (ctypes.c_uint8 * size).from_address(self.handle)
         self.array: npt.NDArray[np.uint8] = np.frombuffer(memory, np.uint8)
 
+    @property
+    def device_address(self) -> int:
+        """Where the device finds the memory, to read and write it without a copy."""
+        return int(cuda('cuMemHostGetDevicePointer', self.handle, 0))
+
     def _release(self, handle: Any) -> None:
         self.array = np.empty(0, np.uint8)
         cuda('cuMemFreeHost', handle)
@@ -218,9 +223,13 @@ class DeviceBuffer(Owner):
         """The device address."""
         return int(self.handle)
 
-    def upload(self, source: PinnedBuffer, stream: Stream) -> None:
-        """Queue a copy of all bytes from the host; `source` must not change until it is done."""
-        cuda('cuMemcpyHtoDAsync', self.handle, source.handle, self.size, stream.handle)
+    def upload(self, source: PinnedBuffer, stream: Stream, size: int | None = None) -> None:
+        """Queue a copy of the first `size` bytes (all by default) from the host.
+
+        `source` must not change until it is done.
+        """
+        count = self.size if size is None else size
+        cuda('cuMemcpyHtoDAsync', self.handle, source.handle, count, stream.handle)
 
     def download(self, target: PinnedBuffer, stream: Stream) -> None:
         """Queue a copy of all bytes to the host; `target` is valid when it is done."""
@@ -262,9 +271,16 @@ class Kernel:
         self._function = function
         self._types = types
 
-    def launch(self, threads: int, stream: Stream, *values: Any, block: int = 128) -> None:
-        """Queue the kernel with at least so many threads, in blocks of `block`."""
+    def launch(
+        self,
+        threads: tuple[int, int],
+        stream: Stream,
+        *values: Any,
+        block: tuple[int, int] = (128, 1),
+    ) -> None:
+        """Queue the kernel with at least so many threads across and down, in blocks."""
+        grid = (-(-count // size) for count, size in zip(threads, block, strict=True))
         cuda(
-            'cuLaunchKernel', self._function, -(-threads // block), 1, 1, block, 1, 1, 0,
-            stream.handle, (values, self._types), 0,
+            'cuLaunchKernel', self._function, *grid, 1, *block, 1, 0, stream.handle,
+            (values, self._types), 0,
         )

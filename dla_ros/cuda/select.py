@@ -12,9 +12,8 @@ import numpy.typing as npt
 from dla_ros.cuda.compile import compile_kernel
 from dla_ros.cuda.owners import DeviceBuffer, Kernel, Module, Owners, PinnedBuffer, Stream
 from dla_ros.decoders.base import Candidates, Head, logit
-from dla_ros.tensor import TensorSpec
+from dla_ros.tensor import ELEMENT_CODES, TensorSpec
 
-_ELEMENTS = {'float16': 0, 'float32': 1, 'int8': 2}
 # The structures of select.cu.
 _CANDIDATE = np.dtype([
     ('head', '<i4'), ('index', '<i4'), ('class_id', '<i4'), ('score', '<f4'), ('box', '<f4', 4),
@@ -38,7 +37,7 @@ class Selector:
         self._modules = Owners()
         self._kernels: dict[int, Kernel] = {}
         try:
-            for element in {_ELEMENTS[spec.dtype.name] for spec in self._specs}:
+            for element in sorted({ELEMENT_CODES[spec.dtype.name] for spec in self._specs}):
                 image = compile_kernel('select', architecture, [f'ELEMENT={element}'])
                 module = self._modules.hold(Module(image))
                 self._kernels[element] = module.kernel('select_candidates', _TYPES)
@@ -64,8 +63,8 @@ class Selector:
         for i, (head, spec) in enumerate(zip(self.heads, self._specs, strict=True)):
             h, w = spec.shape[2:]
             group, line, pixel = (stride // spec.dtype.itemsize for stride in spec.strides[1:4])
-            self._kernels[_ELEMENTS[spec.dtype.name]].launch(
-                _cells(head, spec), stream,
+            self._kernels[ELEMENT_CODES[spec.dtype.name]].launch(
+                (_cells(head, spec), 1), stream,
                 tensors[head.tensor].address, found.address, i, head.anchors, head.classes, h, w,
                 spec.lanes, group, line, pixel, spec.scale, int(head.sigmoid),
                 logit(confidence) if head.sigmoid else confidence, confidence,

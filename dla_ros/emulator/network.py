@@ -7,7 +7,6 @@ import logging
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dla_ros.emulator.loadable import EmulatedNetwork, read_payload
 from dla_ros.tensor import TensorSpec
@@ -48,12 +47,14 @@ class Runner:
             network, session = self._networks[module]
             types = {arg.name: _ONNX_TYPES[arg.type] for arg in session.get_inputs()}
             feeds = {
-                spec.name: dequantized(spec, _memory(inputs[i], spec)).astype(types[spec.name])
+                spec.name: spec.dequantize(spec.unpack(_memory(inputs[i], spec))).astype(
+                    types[spec.name]
+                )
                 for i, spec in enumerate(network.inputs)
             }
             results = session.run([spec.name for spec in network.outputs], feeds)
             for i, (spec, result) in enumerate(zip(network.outputs, results, strict=True)):
-                spec.pack(quantized(spec, result), _memory(outputs[i], spec))
+                spec.pack(spec.quantize(result), _memory(outputs[i], spec))
         except Exception:
             _log.exception('the emulated task failed')
             return _FAILED
@@ -65,21 +66,3 @@ _ONNX_TYPES = {'tensor(float16)': np.float16, 'tensor(float)': np.float32}
 
 def _memory(address: int, spec: TensorSpec) -> Any:
     return (ctypes.c_uint8 * spec.size).from_address(address)
-
-
-def dequantized(spec: TensorSpec, buffer: Any) -> npt.NDArray[Any]:
-    """Return a tensor's values as a float array [n, c, h, w]."""
-    values = spec.unpack(buffer)
-    return values if spec.dtype.kind == 'f' else values.astype(np.float32) * np.float32(spec.scale)
-
-
-def quantized(spec: TensorSpec, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return float values [n, c, h, w] as the tensor's elements, rounded and saturated."""
-    if spec.dtype.kind == 'f':
-        with np.errstate(over='ignore'):
-            elements = values.astype(spec.dtype)
-    else:
-        limits = np.iinfo(spec.dtype)
-        scaled = np.rint(values.astype(np.float32) / np.float32(spec.scale))
-        elements = np.clip(scaled, limits.min, limits.max).astype(spec.dtype)
-    return elements

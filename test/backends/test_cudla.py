@@ -260,8 +260,40 @@ def test_stages_are_measured(small):
     with clean(), opened(small) as detector:
         detector.submit(0, VIEW, Thresholds())
         stages = detector.collect(0, 5.0).stages
-    assert list(stages) == ['upload', 'inference', 'select', 'decode']
+    assert list(stages) == ['upload', 'preprocess', 'inference', 'select', 'decode']
     assert all(0 <= value < 5000 for value in stages.values())
+
+
+@pytest.mark.parametrize('staging', ['mapped', 'copied'])
+def test_images_reach_the_gpu_either_way_and_a_larger_one_makes_room(small, staging):
+    random = np.random.default_rng(1)
+    large = random.integers(0, 256, (2000, 1300, 3), np.uint8)
+    with clean(), opened(small, staging=staging) as detector, Detector.open(small) as cpu:
+        assert detector.backend.about['staging'] == staging
+        for image in (large[:5, :7], large, large[:50, :70], large):
+            np.testing.assert_allclose(detector(image).xyxy, cpu(image).xyxy, rtol=1e-3)
+        emulator.reset()
+        detector(large)
+        assert not any('Alloc' in call for call in emulator.calls())
+        copies = emulator.calls().get('cuMemcpyHtoDAsync', 0)
+        assert emulator.real_gpu or copies == (staging == 'copied')
+
+
+def test_tensors_come_along_if_asked_for(tmp_path):
+    path = copied_model('yolox_nano', tmp_path)
+    view = ImageView.from_array(picture('coral_cat.bmp'))
+    with (
+        clean(), opened(path, tensors=True) as detector,
+        Detector.open(path, options=BackendOptions(tensors=True)) as cpu, opened(path) as without,
+    ):
+        found, expected, none = (
+            (d.submit(0, view, Thresholds()), d.collect(0, 10.0).tensors)[1]
+            for d in (detector, cpu, without)
+        )
+    assert none == {} and found.keys() == expected.keys() == {'head8', 'head16', 'head32'}
+    for name, array in found.items():
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, expected[name])
 
 
 def test_a_task_that_takes_too_long_ends_with_the_task_timeout(small):

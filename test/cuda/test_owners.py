@@ -135,7 +135,7 @@ def test_kernels_take_values(context):
         host.array[:] = values.view(np.uint8)
         start.upload(host, stream)
         end.fill(0xFF, stream)
-        kernel.launch(1000, stream, start.address, end.address, 999, 0.5)
+        kernel.launch((1000, 1), stream, start.address, end.address, 999, 0.5)
         assert stream.drain(5.0)
         found = end.read().view(np.float32)
     np.testing.assert_array_equal(found[:999], values[:999] / 2)

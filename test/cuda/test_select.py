@@ -9,7 +9,6 @@ import pytest
 from dla_ros.cuda.owners import DeviceBuffer, Owners, PinnedBuffer, PrimaryContext, Stream
 from dla_ros.cuda.select import Selector
 from dla_ros.decoders.base import Head, select_candidates
-from dla_ros.emulator.network import dequantized, quantized
 from dla_ros.tensor import TensorSpec
 from test.emulation import clean
 
@@ -59,8 +58,8 @@ def test_the_kernel_selects_what_the_reference_selects(context, network):
                 values[bad < 0.01] = np.nan if spec.dtype.kind == 'f' else 0.0
                 values[bad > 0.99] = np.inf if spec.dtype.kind == 'f' else 1.0
                 host = owners.hold(PinnedBuffer(spec.size))
-                spec.pack(quantized(spec, values), host.array)
-                arrays[spec.name] = dequantized(spec, host.array.copy())
+                spec.pack(spec.quantize(values), host.array)
+                arrays[spec.name] = spec.dequantize(spec.unpack(host.array.copy()))
                 tensors[spec.name] = owners.hold(DeviceBuffer(spec.size))
                 tensors[spec.name].upload(host, stream)
             selector = owners.hold(Selector(heads, specs, context.architecture))

@@ -14,7 +14,6 @@ from dla_ros.emulator.loadable import (
     read_payload,
     TensorFormat,
 )
-from dla_ros.emulator.network import dequantized, quantized
 from dla_ros.errors import BackendError
 from dla_ros.model import Model
 from dla_ros.tensor import LAYOUTS, TensorSpec
@@ -104,13 +103,3 @@ def test_a_layout_that_does_not_exist_for_a_tensor(tmp_path):
     model = Model.load(save_model(tmp_path))
     with pytest.raises(BackendError, match='dla_hwc4.*6 channels'):
         build_loadable(model, outputs=TensorFormat('float16', 'dla_hwc4'))
-
-
-def test_quantizing_rounds_and_saturates():
-    spec = TensorSpec.of('t', (1, 1, 1, 5), 'int8', 'dla_linear', scale=0.5)
-    values = np.array([0.24, 0.26, -0.76, 1000, -1000]).reshape(spec.shape)
-    elements = quantized(spec, values)
-    assert elements.ravel().tolist() == [0, 1, -2, 127, -128]
-    buffer = bytearray(spec.size)
-    spec.pack(elements, buffer)
-    assert dequantized(spec, buffer).ravel().tolist() == [0, 0.5, -1, 63.5, -64]

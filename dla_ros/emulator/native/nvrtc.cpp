@@ -34,7 +34,7 @@ std::string read_file(const std::string& path) {
 }
 
 std::string with_wrappers(const std::string& source) {
-  std::string wrapped = "#include <utility>\n#include \"" NATIVE_DIRECTORY "/kernel.hpp\"\n" + source;
+  std::string wrapped = "#include \"" NATIVE_DIRECTORY "/kernel.hpp\"\n" + source;
   const std::string start = "__global__ void ";
   for (std::size_t at = source.find(start); at != std::string::npos; at = source.find(start, at)) {
     at += start.size();
@@ -99,7 +99,7 @@ EXPORT int nvrtcCompileProgram(Program* program, int count, const char* const* o
   const std::string base = std::string(folder) + "/kernel";
   std::ofstream(base + ".cpp") << with_wrappers(program->source);
   std::vector<std::string> words = {COMPILER, "-std=c++20", "-O2", "-shared", "-fPIC", "-w",
-                                    base + ".cpp", "-o", base + ".so"};
+                                    "-ffp-contract=off", base + ".cpp", "-o", base + ".so"};
   for (int i = 0; i < count; ++i) {
     if (!std::strncmp(options[i], "-D", 2)) words.push_back(options[i]);
   }
