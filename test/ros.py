@@ -153,6 +153,7 @@ class Client:
         client = self.node.create_client(kind, name)
         try:
             assert client.wait_for_service(timeout), f'no service {name}: {self._log()}'
+            time.sleep(0.05)  # The server's side of the match, or the response is lost.
             future = client.call_async(request)
             until(future.done, timeout, self._log)
             return future.result()

@@ -18,10 +18,12 @@ def naive(view, config, spec, geometry):
     """The same in plain steps: convert, cut, resize, pad, normalize, quantize."""
     image = convert_reference(view, config.color_order)
     s, t = geometry.source, geometry.target
+    shrinks = s.width >= t.width and s.height >= t.height
+    area = config.interpolation == 'area' and shrinks
     resized = cv2.resize(
         np.ascontiguousarray(image[s.y : s.y + s.height, s.x : s.x + s.width]),
         (t.width, t.height),
-        interpolation=cv2.INTER_AREA if config.interpolation == 'area' else cv2.INTER_LINEAR,
+        interpolation=cv2.INTER_AREA if area else cv2.INTER_LINEAR,
     ).reshape(t.height, t.width, -1)
     _, c, h, w = spec.shape
     padded = np.full((h, w, c), config.border_value, np.float64)
