@@ -22,7 +22,7 @@ setup(
     version='0.1.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
     package_data={
-        PACKAGE: ['py.typed', 'cuda/kernels/*.cu', 'emulator/native/*.[ch]pp'],
+        PACKAGE: ['py.typed', 'cuda/kernels/*.cu*', 'emulator/native/*.[ch]pp'],
     },
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar
 
 
 class Remedy(Enum):
@@ -16,8 +15,6 @@ class Remedy(Enum):
 
 class BackendError(RuntimeError):
     """The backend cannot be opened, or it failed on a frame."""
-
-    remedy: Remedy = Remedy.NEXT_FRAME
 
     def __init__(self, text: str, remedy: Remedy = Remedy.NEXT_FRAME) -> None:
         super().__init__(text)
@@ -44,13 +41,10 @@ class DlaError(BackendError):
 
     """
 
-    status: int
-    _FORM: ClassVar[str] = '{call} failed with status {status} ({name})'
-
     def __init__(
         self, call: str, status: int, name: str, hint: str = '', remedy: Remedy = Remedy.REOPEN
     ) -> None:
-        text = self._FORM.format(call=call, status=status, name=name)
+        text = f'{call} failed with status {status} ({name})'
         super().__init__(f'{text}: {hint}' if hint else text, remedy)
         self.call = call
         self.status = status

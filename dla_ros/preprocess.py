@@ -18,6 +18,15 @@ from dla_ros.model import InputConfig
 from dla_ros.tensor import TensorSpec
 
 
+def check_input(config: InputConfig, spec: TensorSpec) -> None:
+    """Raise ValueError if a tensor is not one image with the model's channels."""
+    if spec.shape[0] != 1 or spec.shape[1] != config.channels:
+        raise ValueError(
+            f'input {spec.name!r} is {spec.shape}, but color_order {config.color_order} needs '
+            f'a batch of 1 and {config.channels} channel(s)'
+        )
+
+
 def takes_area(config: InputConfig, geometry: Geometry) -> bool:
     """Whether an image is resized by area: if the model wants it and neither side grows."""
     source, target = geometry.source, geometry.target
@@ -121,11 +130,7 @@ class Preprocessor:
 
     def __init__(self, config: InputConfig, spec: TensorSpec, buffer: Any) -> None:
         """Bind to a writable buffer of `spec.size` bytes; raise ValueError if it does not fit."""
-        if spec.shape[0] != 1 or spec.shape[1] != config.channels:
-            raise ValueError(
-                f'input {spec.name!r} is {spec.shape}, but color_order {config.color_order} needs '
-                f'a batch of 1 and {config.channels} channel(s)'
-            )
+        check_input(config, spec)
         self._config = config
         self._table = _table(config, spec)
         elements = spec.view(buffer)[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 import os
 from pathlib import Path
@@ -268,7 +269,7 @@ def run(injection: Injection, model: Path) -> list[str] | None:
     begin = time.monotonic()
     life = Life(model)
     faults = []
-    with fresh_cache() if injection.compiles else kept_cache():
+    with fresh_cache() if injection.compiles else nullcontext():
         injection.inject()
         started = life.start()
         processed = life.process() if started else 0
@@ -308,30 +309,19 @@ def after_fault(life: Life, *, started: bool, failed: bool) -> list[str]:
     return faults
 
 
-class kept_cache:  # noqa: N801
-    """Leaves the cache of compiled kernels as it is."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-
-class fresh_cache:  # noqa: N801
-    """An empty cache, so that kernels are compiled."""
-
-    def __enter__(self) -> None:
-        self._before = os.environ.get('XDG_CACHE_HOME')
-        self._folder = tempfile.TemporaryDirectory()
-        os.environ['XDG_CACHE_HOME'] = self._folder.name
-
-    def __exit__(self, *error: object) -> None:
-        if self._before is None:
-            del os.environ['XDG_CACHE_HOME']
-        else:
-            os.environ['XDG_CACHE_HOME'] = self._before
-        self._folder.cleanup()
+@contextmanager
+def fresh_cache() -> Iterator[None]:
+    """Have an empty cache, so that kernels are compiled."""
+    before = os.environ.get('XDG_CACHE_HOME')
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ['XDG_CACHE_HOME'] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ['XDG_CACHE_HOME']
+            else:
+                os.environ['XDG_CACHE_HOME'] = before
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -44,3 +45,18 @@ def usage(key: str) -> int:
     """Return a number of /proc/self/status; memory in KiB."""
     lines = Path('/proc/self/status').read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f'{key}:'))
+
+
+def assert_flat(live: Callable[[], object]) -> None:
+    """Fail if a hundred lives leave handles, threads or memory behind."""
+    with clean():
+        for _ in range(10):
+            live()
+        gc.collect()
+        memory, threads = usage('VmRSS'), usage('Threads')
+        for _ in range(100):
+            live()
+            assert not emulator.alive()
+        gc.collect()
+        assert usage('Threads') == threads
+        assert usage('VmRSS') - memory < 8 << 10, 'KiB'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 import time
@@ -18,7 +17,7 @@ from dla_ros import Detector
 from dla_ros.messages import detection_rows
 from dla_ros.node import DlaNode
 from test.conftest import assert_same, MODELS, picture, PICTURES, rows
-from test.emulation import clean, emulator, usage
+from test.emulation import assert_flat
 from test.networks import save_model
 from test.ros import Client, description, message, Process, running, start_node, until
 
@@ -213,17 +212,7 @@ def test_a_hundred_rounds_leave_nothing_behind(small):
         node.trigger_cleanup()
 
     try:
-        with clean():
-            for _ in range(10):
-                live()
-            gc.collect()
-            memory, threads = usage('VmRSS'), usage('Threads')
-            for _ in range(100):
-                live()
-                assert not emulator.alive()
-            gc.collect()
-            assert usage('Threads') == threads
-            assert usage('VmRSS') - memory < 8 << 10, 'KiB'
+        assert_flat(live)
     finally:
         node.destroy_node()
         context.try_shutdown()

@@ -51,7 +51,7 @@ def test_everything_is_installed(install_space):
     for pattern in ('launch/*.launch.py', 'config/*.yaml', 'models/*/*', 'demo/*/*'):
         expected = {p.relative_to(ROOT) for p in ROOT.glob(pattern)}
         assert expected and {p.relative_to(share) for p in share.glob(pattern)} == expected
-    patterns = ('*.py', '*.cu', '*.cpp', '*.hpp')
+    patterns = ('*.py', '*.cu', '*.cuh', '*.cpp', '*.hpp')
     sources = {
         p.relative_to(ROOT / 'dla_ros') for g in patterns for p in (ROOT / 'dla_ros').rglob(g)
     }

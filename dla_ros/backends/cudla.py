@@ -49,12 +49,17 @@ class _Staging:
     def __init__(self, *, mapped: bool) -> None:
         self._mapped = mapped
         self._buffers = Owners()
-        self._allocate(_USUAL_IMAGE)
+        try:
+            self._allocate(_USUAL_IMAGE)
+        except BaseException:
+            self._buffers.close()
+            raise
 
     def _allocate(self, size: int) -> None:
         self.size = size
         self._host = self._buffers.hold(PinnedBuffer(size))
         self._device = None if self._mapped else self._buffers.hold(DeviceBuffer(size))
+        self._address = self._device.address if self._device else self._host.device_address
 
     def put(self, data: npt.NDArray[np.uint8], stream: Stream) -> int:
         """Take an image's bytes and return where the GPU finds them; queue the copy, if any."""
@@ -62,10 +67,9 @@ class _Staging:
             self._buffers.close()
             self._allocate(data.size)
         self._host.array[: data.size] = data
-        if self._device is None:
-            return self._host.device_address
-        self._device.upload(self._host, stream, data.size)
-        return self._device.address
+        if self._device is not None:
+            self._device.upload(self._host, stream, data.size)
+        return self._address
 
     def close(self) -> None:
         self._buffers.close()

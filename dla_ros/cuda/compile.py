@@ -10,6 +10,7 @@ from dla_ros.cuda.calls import nvrtc
 from dla_ros.errors import BackendError, DlaError
 
 KERNELS = Path(__file__).parent / 'kernels'
+_ELEMENT = KERNELS / 'element.cuh'  # Shared by all of them; NVRTC is given one text.
 
 
 def compile_kernel(name: str, architecture: str, definitions: Sequence[str] = ()) -> bytes:
@@ -32,7 +33,7 @@ def compile_kernel(name: str, architecture: str, definitions: Sequence[str] = ()
         If the source does not compile; with the compiler's messages.
 
     """
-    source = (KERNELS / f'{name}.cu').read_bytes()
+    source = _ELEMENT.read_bytes() + (KERNELS / f'{name}.cu').read_bytes()
     # Without fused multiply-add the kernels agree with the numpy references to the bit.
     options = [
         f'-arch={architecture}', '--std=c++17', '--fmad=false',

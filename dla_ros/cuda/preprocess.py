@@ -10,7 +10,7 @@ from dla_ros.cuda.owners import Kernel, Module, Owners, Stream
 from dla_ros.geometry import Geometry
 from dla_ros.image import Encoding, find_encoding, ImageView
 from dla_ros.model import InputConfig
-from dla_ros.preprocess import gain_and_bias, ratio, takes_area
+from dla_ros.preprocess import check_input, gain_and_bias, ratio, takes_area
 from dla_ros.tensor import ELEMENT_CODES, TensorSpec
 
 _FAMILIES = {'color': 0, 'mono': 1, 'bayer': 2, 'yuv422': 3, 'semiplanar': 4}
@@ -28,11 +28,7 @@ class ImagePreprocessor:
 
     def __init__(self, config: InputConfig, spec: TensorSpec, architecture: str) -> None:
         """Bind to a tensor; raise ValueError if it does not fit the model's color order."""
-        if spec.shape[0] != 1 or spec.shape[1] != config.channels:
-            raise ValueError(
-                f'input {spec.name!r} is {spec.shape}, but color_order {config.color_order} needs '
-                f'a batch of 1 and {config.channels} channel(s)'
-            )
+        check_input(config, spec)
         self._config = config
         self._spec = spec
         self._architecture = architecture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 import ctypes
 import logging
+import os
 import subprocess
 import sys
 from typing import Any
@@ -53,9 +54,7 @@ class Emulator:
 
     def calls(self) -> dict[str, int]:
         """Return how often each function was called since `reset`."""
-        counts = self._counts('emulator_calls')
-        counts.pop('*', None)
-        return counts
+        return self._counts('emulator_calls')
 
     def violations(self) -> list[str]:
         """Return the broken rules since `reset`, each as 'rule: what happened'; see rules.py."""
@@ -219,13 +218,10 @@ def load(*, stand_in_gpu: bool | None = None) -> Emulator:
 
 def _is_loaded(name: str) -> bool:
     try:
-        ctypes.CDLL(name, ctypes.DEFAULT_MODE | _RTLD_NOLOAD)
+        ctypes.CDLL(name, ctypes.DEFAULT_MODE | os.RTLD_NOLOAD)
     except OSError:
         return False
     return True
-
-
-_RTLD_NOLOAD = 4
 
 
 def _has_gpu() -> bool:

@@ -24,7 +24,7 @@ class Runner:
     """Loads and runs networks for the stand-in libcudla, on whatever thread it calls from."""
 
     def __init__(self) -> None:
-        self._networks: dict[int, tuple[EmulatedNetwork, Any]] = {}
+        self._networks: dict[int, tuple[EmulatedNetwork, Any, dict[str, Any]]] = {}
         # Kept here: ctypes does not keep the functions alive.
         self.callbacks = _LOAD(self._load), _UNLOAD(self._unload), _INFER(self._infer)
 
@@ -33,7 +33,9 @@ class Runner:
 
         try:
             network = read_payload(ctypes.string_at(payload, size))
-            self._networks[module] = network, open_session(network.onnx, 0)
+            session = open_session(network.onnx, 0)
+            types = {arg.name: _ONNX_TYPES[arg.type] for arg in session.get_inputs()}
+            self._networks[module] = network, session, types
         except Exception:
             _log.exception('the emulated loadable cannot be loaded')
             return _FAILED
@@ -44,8 +46,7 @@ class Runner:
 
     def _infer(self, module: int, inputs: Any, outputs: Any) -> int:
         try:
-            network, session = self._networks[module]
-            types = {arg.name: _ONNX_TYPES[arg.type] for arg in session.get_inputs()}
+            network, session, types = self._networks[module]
             feeds = {
                 spec.name: spec.dequantize(spec.unpack(_memory(inputs[i], spec))).astype(
                     types[spec.name]

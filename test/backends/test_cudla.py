@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ from dla_ros.emulator.loadable import build_loadable, TensorFormat
 from dla_ros.errors import BackendError, DlaError, Remedy
 from dla_ros.image import ImageView
 from test.conftest import assert_same, picture, PICTURES, ROOT, rows
-from test.emulation import clean, emulator, opened, stand_in_gpu, usage
+from test.emulation import assert_flat, clean, emulator, opened, stand_in_gpu
 from test.networks import copied_model, quantize_edges, save_model
 
 OPTIONS = BackendOptions(emulate=True, task_timeout=0.5)
@@ -403,14 +402,4 @@ def test_a_hundred_rounds_leave_nothing_behind(small):
         with opened(small) as detector:
             detector(VIEW)
 
-    with clean():
-        for _ in range(10):
-            live()
-        gc.collect()
-        memory, threads = usage('VmRSS'), usage('Threads')
-        for _ in range(100):
-            live()
-            assert not emulator.alive()
-        gc.collect()
-        assert usage('Threads') == threads
-        assert usage('VmRSS') - memory < 8 << 10, 'KiB'
+    assert_flat(live)

@@ -11,20 +11,9 @@
 // HALVED   whether a semiplanar image has one chroma sample for 2x2 pixels
 // OUTPUT   0 rgb, 1 bgr, 2 mono
 // AREA     0 linear, 1 mean over the area that a pixel covers
-// ELEMENT  0 float16, 1 float32, 2 int8, 3 uint8
 // LANES    channels that the tensor stores next to each other
 
 typedef unsigned char Byte;
-
-#if ELEMENT == 0
-typedef unsigned short Element;
-#elif ELEMENT == 1
-typedef float Element;
-#elif ELEMENT == 2
-typedef signed char Element;
-#else
-typedef Byte Element;
-#endif
 
 #define OUTPUTS (OUTPUT == 2 ? 1 : 3)
 
@@ -131,27 +120,6 @@ __device__ void channels_at(const Image& image, int x, int y, int* out) {
   out[0] = color.r;
 #else
   out[0] = (9798 * color.r + 19235 * color.g + 3735 * color.b + (1 << 14)) >> 15;
-#endif
-}
-
-__device__ Element to_element(float value) {
-#if ELEMENT == 0
-#ifdef DLA_ROS_EMULATED
-  const _Float16 half = static_cast<_Float16>(value);
-  Element element;
-  memcpy(&element, &half, sizeof element);
-  return element;
-#else
-  Element element;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(element) : "f"(value));
-  return element;
-#endif
-#elif ELEMENT == 1
-  return value;
-#elif ELEMENT == 2
-  return (Element)fminf(fmaxf(rintf(value), -128.0f), 127.0f);
-#else
-  return (Element)fminf(fmaxf(rintf(value), 0.0f), 255.0f);
 #endif
 }
 

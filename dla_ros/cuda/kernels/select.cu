@@ -1,33 +1,5 @@
 // Selects the boxes of one detection head whose score reaches the threshold, straight from the
 // tensor in the DLA's layout. It does what decoders/base.py select_candidates does.
-//
-// ELEMENT: 0 float16, 1 float32, 2 int8, 3 uint8.
-
-#if ELEMENT == 0
-typedef unsigned short Element;
-#elif ELEMENT == 1
-typedef float Element;
-#elif ELEMENT == 2
-typedef signed char Element;
-#else
-typedef unsigned char Element;
-#endif
-
-__device__ float to_float(Element element) {
-#if ELEMENT == 0
-#ifdef DLA_ROS_EMULATED
-  _Float16 half;
-  memcpy(&half, &element, sizeof half);
-  return half;
-#else
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(element));
-  return value;
-#endif
-#else
-  return element;
-#endif
-}
 
 __device__ float sigmoid(float x) { return 0.5f * (1.0f + tanhf(0.5f * x)); }
 

@@ -1,32 +1,4 @@
 // A tensor in the DLA's layout becomes plain float32 [n, c, h, w], dequantized.
-//
-// ELEMENT: 0 float16, 1 float32, 2 int8, 3 uint8.
-
-#if ELEMENT == 0
-typedef unsigned short Element;
-#elif ELEMENT == 1
-typedef float Element;
-#elif ELEMENT == 2
-typedef signed char Element;
-#else
-typedef unsigned char Element;
-#endif
-
-__device__ float to_float(Element element) {
-#if ELEMENT == 0
-#ifdef DLA_ROS_EMULATED
-  _Float16 half;
-  memcpy(&half, &element, sizeof half);
-  return half;
-#else
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(element));
-  return value;
-#endif
-#else
-  return element;
-#endif
-}
 
 // One thread for each element of the result. Strides in elements.
 extern "C" __global__ void unpack(const Element* tensor, float* out, int n, int c, int h, int w,
