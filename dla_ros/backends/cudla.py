@@ -288,7 +288,7 @@ class CudlaBackend:
         if self._unpacker is not None and slot.unpacked is not None:
             tensors = self._unpacker.arrays(slot.unpacked)
         return Completion(
-            self._selector.candidates(slot.found[1].array),
+            self._selector.candidates(*slot.found),
             dict(zip(_STAGES, times, strict=True)),
             tensors,
         )

@@ -231,19 +231,26 @@ class DeviceBuffer(Owner):
         count = self.size if size is None else size
         cuda('cuMemcpyHtoDAsync', self.handle, source.handle, count, stream.handle)
 
-    def download(self, target: PinnedBuffer, stream: Stream) -> None:
-        """Queue a copy of all bytes to the host; `target` is valid when it is done."""
-        cuda('cuMemcpyDtoHAsync', target.handle, self.handle, self.size, stream.handle)
+    def download(self, target: PinnedBuffer, stream: Stream, size: int | None = None) -> None:
+        """Queue a copy of the first `size` bytes (all by default) to the host.
+
+        `target` is valid when it is done.
+        """
+        count = self.size if size is None else size
+        cuda('cuMemcpyDtoHAsync', target.handle, self.handle, count, stream.handle)
 
     def fill(self, value: int, stream: Stream, size: int | None = None) -> None:
         """Queue the filling of the first `size` bytes (all by default) with a byte."""
         count = self.size if size is None else size
         cuda('cuMemsetD8Async', self.handle, value, count, stream.handle)
 
-    def read(self) -> npt.NDArray[np.uint8]:
-        """Return a copy, uint8 [size]; the device's work must be done."""
-        target = np.empty(self.size, np.uint8)
-        cuda('cuMemcpyDtoH', target.ctypes.data, self.handle, self.size)
+    def read(self, size: int | None = None) -> npt.NDArray[np.uint8]:
+        """Return a copy of the first `size` bytes (all by default), uint8 [size].
+
+        The device's work must be done.
+        """
+        target = np.empty(self.size if size is None else size, np.uint8)
+        cuda('cuMemcpyDtoH', target.ctypes.data, self.handle, target.size)
         return target
 
     def _release(self, handle: Any) -> None:

@@ -33,7 +33,7 @@ class ImagePreprocessor:
         self._spec = spec
         self._architecture = architecture
         self._modules = Owners()
-        self._kernels: dict[tuple[str, ...], Kernel] = {}
+        self._kernels: dict[tuple[str, bool, bool], Kernel] = {}
         gain, bias = (list(map(float, values)) for values in gain_and_bias(config))
         self._constants = (*(gain * 3)[:3], *(bias * 3)[:3], float(spec.scale))
 
@@ -78,18 +78,20 @@ class ImagePreprocessor:
         )
 
     def _kernel(self, encoding: Encoding, *, swapped: bool, area: bool) -> Kernel:
-        definitions = (
-            *_encoding_definitions(encoding, swapped=swapped),
-            f'OUTPUT={_OUTPUTS[self._config.color_order]}',
-            f'AREA={int(area)}',
-            f'ELEMENT={ELEMENT_CODES[self._spec.dtype.name]}',
-            f'LANES={self._spec.lanes}',
-        )
-        if definitions not in self._kernels:
-            image = compile_kernel('preprocess', self._architecture, definitions)
-            module = self._modules.hold(Module(image))
-            self._kernels[definitions] = module.kernel('preprocess', _TYPES)
-        return self._kernels[definitions]
+        key = encoding.name, swapped, area
+        if key not in self._kernels:
+            self._kernels[key] = self._load((
+                *_encoding_definitions(encoding, swapped=swapped),
+                f'OUTPUT={_OUTPUTS[self._config.color_order]}',
+                f'AREA={int(area)}',
+                f'ELEMENT={ELEMENT_CODES[self._spec.dtype.name]}',
+                f'LANES={self._spec.lanes}',
+            ))
+        return self._kernels[key]
+
+    def _load(self, definitions: tuple[str, ...]) -> Kernel:
+        image = compile_kernel('preprocess', self._architecture, definitions)
+        return self._modules.hold(Module(image)).kernel('preprocess', _TYPES)
 
     def close(self) -> None:
         """Unload the kernels; safe to call twice."""

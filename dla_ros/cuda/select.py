@@ -7,7 +7,6 @@ import ctypes
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dla_ros.cuda.compile import compile_kernel
 from dla_ros.cuda.owners import DeviceBuffer, Kernel, Module, Owners, PinnedBuffer, Stream
@@ -19,8 +18,9 @@ _CANDIDATE = np.dtype([
     ('head', '<i4'), ('index', '<i4'), ('class_id', '<i4'), ('score', '<f4'), ('box', '<f4', 4),
 ])
 _START = 32
+_USUAL = 1024  # Candidates that are copied to the host with each frame; more are fetched.
 _INT, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
-_TYPES = (_POINTER, _POINTER, *[_INT] * 9, _FLOAT, _INT, _FLOAT, _FLOAT)
+_TYPES = (_POINTER, _POINTER, *[_INT] * 7, *[_FLOAT] * 3)
 
 
 class Selector:
@@ -35,20 +35,24 @@ class Selector:
         self._specs = [specs[head.tensor] for head in heads]
         self.capacity = sum(_cells(h, s) for h, s in zip(self.heads, self._specs, strict=True))
         self._modules = Owners()
-        self._kernels: dict[int, Kernel] = {}
+        kernels: dict[tuple[str, ...], Kernel] = {}
+        self._kernels = []
         try:
-            for element in sorted({ELEMENT_CODES[spec.dtype.name] for spec in self._specs}):
-                image = compile_kernel('select', architecture, [f'ELEMENT={element}'])
-                module = self._modules.hold(Module(image))
-                self._kernels[element] = module.kernel('select_candidates', _TYPES)
+            for head, spec in zip(self.heads, self._specs, strict=True):
+                definitions = _definitions(head, spec)
+                if definitions not in kernels:
+                    image = compile_kernel('select', architecture, definitions)
+                    module = self._modules.hold(Module(image))
+                    kernels[definitions] = module.kernel('select_candidates', _TYPES)
+                self._kernels.append(kernels[definitions])
         except BaseException:
             self._modules.close()
             raise
 
     def buffers(self, owners: Owners) -> tuple[DeviceBuffer, PinnedBuffer]:
-        """Return what the kernel writes to and its copy on the host, room for all cells."""
-        size = _START + self.capacity * _CANDIDATE.itemsize
-        return owners.hold(DeviceBuffer(size)), owners.hold(PinnedBuffer(size))
+        """Return what the kernel writes to, with room for all cells, and the host's copy."""
+        on_device = owners.hold(DeviceBuffer(_size(self.capacity)))
+        return on_device, owners.hold(PinnedBuffer(_size(min(self.capacity, _USUAL))))
 
     def queue(
         self,
@@ -63,18 +67,22 @@ class Selector:
         for i, (head, spec) in enumerate(zip(self.heads, self._specs, strict=True)):
             h, w = spec.shape[2:]
             group, line, pixel = (stride // spec.dtype.itemsize for stride in spec.strides[1:4])
-            self._kernels[ELEMENT_CODES[spec.dtype.name]].launch(
+            self._kernels[i].launch(
                 (_cells(head, spec), 1), stream,
-                tensors[head.tensor].address, found.address, i, head.anchors, head.classes, h, w,
-                spec.lanes, group, line, pixel, spec.scale, int(head.sigmoid),
+                tensors[head.tensor].address, found.address, i, head.anchors, h, w,
+                group, line, pixel, spec.scale,
                 logit(confidence) if head.sigmoid else confidence, confidence,
             )
-        found.download(host, stream)
+        found.download(host, stream, host.size)
 
-    def candidates(self, found: npt.NDArray[np.uint8]) -> Candidates:
-        """Read what was found, in the order of select_candidates."""
-        count = int(found[:4].view('<i4')[0])
-        rows: Any = found[_START:].view(_CANDIDATE)[:count]
+    def candidates(self, found: DeviceBuffer, host: PinnedBuffer) -> Candidates:
+        """Read what was found, all of it, in the order of select_candidates.
+
+        The copy to the host must be done.
+        """
+        count = int(host.array[:4].view('<i4')[0])
+        data = host.array if _size(count) <= host.size else found.read(_size(count))
+        rows: Any = data[_START:_size(count)].view(_CANDIDATE)
         rows = rows[np.lexsort((rows['index'], rows['head']))]
         cells = np.array([spec.shape[2:] for spec in self._specs], np.int32)[rows['head']]
         rest, column = np.divmod(rows['index'], cells[:, 1])
@@ -87,6 +95,18 @@ class Selector:
     def close(self) -> None:
         """Unload the kernels; safe to call twice."""
         self._modules.close()
+
+
+def _size(candidates: int) -> int:
+    return _START + candidates * _CANDIDATE.itemsize
+
+
+def _definitions(head: Head, spec: TensorSpec) -> tuple[str, ...]:
+    return (
+        f'ELEMENT={ELEMENT_CODES[spec.dtype.name]}', f'LANES={spec.lanes}',
+        f'CLASSES={head.classes}', f'OBJECTNESS={int(head.objectness)}',
+        f'LOGITS={int(head.sigmoid)}',
+    )
 
 
 def _cells(head: Head, spec: TensorSpec) -> int:

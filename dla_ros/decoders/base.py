@@ -19,7 +19,8 @@ from dla_ros.tensor import TensorSpec
 class Head:
     """Where scores and boxes sit in one output of a detection network.
 
-    The channels of a cell are `anchors` times (4 box values, 1 objectness, `classes` scores).
+    The channels of a cell are `anchors` times (4 box values, objectness if there is one,
+    `classes` scores).
 
     Attributes
     ----------
@@ -33,6 +34,8 @@ class Head:
         Network pixels per cell, across and down.
     sigmoid:
         Whether objectness and class scores are logits, still to go through a sigmoid.
+    objectness:
+        Whether a box has an objectness, which its class scores are multiplied with.
 
     """
 
@@ -41,6 +44,12 @@ class Head:
     classes: int
     stride: tuple[float, float]
     sigmoid: bool
+    objectness: bool = True
+
+    @property
+    def channels(self) -> int:
+        """Channels of the output."""
+        return self.anchors * (4 + self.objectness + self.classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +63,7 @@ class Candidates:
     class_id:
         int32 [N], the best class.
     score:
-        float32 [N], objectness times class score.
+        float32 [N], the best class's score, times objectness if there is one.
     box:
         float32 [N, 4], the raw box values.
 
@@ -132,15 +141,15 @@ def select_candidates(
 ) -> Candidates:
     """Select the boxes of all heads whose score is at least `confidence`: the numpy reference.
 
-    A score is objectness times class score, neither above 1, so a box whose objectness alone is
-    below the threshold is never touched. NaN and infinite scores are no candidates.
+    No factor of a score is above 1, so a box whose objectness or best class is below the threshold
+    is none. NaN and infinite scores are no candidates.
 
     Parameters
     ----------
     heads:
         The decoder's heads.
     tensors:
-        The outputs by name, [1, anchors * (5 + classes), h, w], any float type.
+        The outputs by name, [1, channels of the head, h, w], any float type.
     confidence:
         0 to 1.
 
@@ -156,16 +165,19 @@ def _select_head(
     index: int, head: Head, tensor: npt.NDArray[Any], confidence: float
 ) -> tuple[npt.NDArray[Any], ...]:
     _, _, h, w = tensor.shape
-    values = tensor.reshape(head.anchors, 5 + head.classes, h, w)
-    objectness = values[:, 4].astype(np.float32)
+    values = tensor.reshape(head.anchors, head.channels // head.anchors, h, w)
+    first = 4 + head.objectness
+    # With an objectness, most boxes need not be looked at any further.
+    foremost = values[:, 4] if head.objectness else values[:, first:].max(1)
     least = logit(confidence) if head.sigmoid else confidence
-    anchor, row, column = np.nonzero(objectness >= least)
+    anchor, row, column = np.nonzero(foremost.astype(np.float32) >= least)
     touched = values[anchor, :, row, column].astype(np.float32)
-    class_id = touched[:, 5:].argmax(1)
-    factors = np.stack([touched[:, 4], touched[np.arange(len(anchor)), 5 + class_id]])
+    class_id = touched[:, first:].argmax(1)
+    factors = touched[:, [4] * head.objectness]
+    factors = np.concatenate([touched[np.arange(len(anchor)), first + class_id, None], factors], 1)
     if head.sigmoid:
         factors = sigmoid(factors)
-    score = factors[0] * factors[1]
+    score = factors.prod(1)
     keep = (score >= confidence) & np.isfinite(score)
     integers = (np.full(len(anchor), index), anchor, row, column, class_id)
     return (
