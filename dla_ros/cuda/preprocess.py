@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from dla_ros.color import ColorOrder
 from dla_ros.cuda.compile import compile_kernel
 from dla_ros.cuda.owners import Kernel, Module, Owners, Stream
 from dla_ros.geometry import Geometry
@@ -80,18 +81,13 @@ class ImagePreprocessor:
     def _kernel(self, encoding: Encoding, *, swapped: bool, area: bool) -> Kernel:
         key = encoding.name, swapped, area
         if key not in self._kernels:
-            self._kernels[key] = self._load((
-                *_encoding_definitions(encoding, swapped=swapped),
-                f'OUTPUT={_OUTPUTS[self._config.color_order]}',
-                f'AREA={int(area)}',
-                f'ELEMENT={ELEMENT_CODES[self._spec.dtype.name]}',
-                f'LANES={self._spec.lanes}',
-            ))
+            macros = definitions(
+                encoding, self._config.color_order, self._spec, swapped=swapped, area=area
+            )
+            image = compile_kernel('preprocess', self._architecture, macros)
+            module = self._modules.hold(Module(image))
+            self._kernels[key] = module.kernel('preprocess', _TYPES)
         return self._kernels[key]
-
-    def _load(self, definitions: tuple[str, ...]) -> Kernel:
-        image = compile_kernel('preprocess', self._architecture, definitions)
-        return self._modules.hold(Module(image)).kernel('preprocess', _TYPES)
 
     def close(self) -> None:
         """Unload the kernels; safe to call twice."""
@@ -99,8 +95,21 @@ class ImagePreprocessor:
         self._modules.close()
 
 
-def _encoding_definitions(encoding: Encoding, *, swapped: bool) -> tuple[str, ...]:
-    """Return what the kernel has to know of an encoding; equal for those that are stored alike."""
+def definitions(
+    encoding: Encoding, color_order: ColorOrder, spec: TensorSpec, *, swapped: bool, area: bool
+) -> tuple[str, ...]:
+    """Return the macros that make the kernel for one kind of image and one kind of tensor."""
+    return (
+        *encoding_definitions(encoding, swapped=swapped),
+        f'OUTPUT={_OUTPUTS[color_order]}',
+        f'AREA={int(area)}',
+        f'ELEMENT={ELEMENT_CODES[spec.dtype.name]}',
+        f'LANES={spec.lanes}',
+    )
+
+
+def encoding_definitions(encoding: Encoding, *, swapped: bool) -> tuple[str, ...]:
+    """Return the macros that tell of an encoding; equal for those that are stored alike."""
     order = encoding.order
     positions, pattern = [0, 0, 0], 0
     if encoding.family == 'color':

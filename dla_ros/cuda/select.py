@@ -39,12 +39,12 @@ class Selector:
         self._kernels = []
         try:
             for head, spec in zip(self.heads, self._specs, strict=True):
-                definitions = _definitions(head, spec)
-                if definitions not in kernels:
-                    image = compile_kernel('select', architecture, definitions)
+                macros = definitions(head, spec)
+                if macros not in kernels:
+                    image = compile_kernel('select', architecture, macros)
                     module = self._modules.hold(Module(image))
-                    kernels[definitions] = module.kernel('select_candidates', _TYPES)
-                self._kernels.append(kernels[definitions])
+                    kernels[macros] = module.kernel('select_candidates', _TYPES)
+                self._kernels.append(kernels[macros])
         except BaseException:
             self._modules.close()
             raise
@@ -101,7 +101,8 @@ def _size(candidates: int) -> int:
     return _START + candidates * _CANDIDATE.itemsize
 
 
-def _definitions(head: Head, spec: TensorSpec) -> tuple[str, ...]:
+def definitions(head: Head, spec: TensorSpec) -> tuple[str, ...]:
+    """Return the macros that make the kernel for a head."""
     return (
         f'ELEMENT={ELEMENT_CODES[spec.dtype.name]}', f'LANES={spec.lanes}',
         f'CLASSES={head.classes}', f'OBJECTNESS={int(head.objectness)}',

@@ -12,7 +12,7 @@ import pytest
 
 from dla_ros.color import convert_reference
 from dla_ros.cuda.owners import DeviceBuffer, Owners, PinnedBuffer, PrimaryContext, Stream
-from dla_ros.cuda.preprocess import _encoding_definitions, ImagePreprocessor
+from dla_ros.cuda.preprocess import encoding_definitions, ImagePreprocessor
 from dla_ros.geometry import Geometry, Rect
 from dla_ros.image import ENCODINGS, ImageView
 from dla_ros.model import InputConfig
@@ -27,7 +27,7 @@ FORMATS = (
 )
 # One of each set of encodings that are stored alike, in both byte orders where there are two.
 KINDS = {
-    _encoding_definitions(e, swapped=s): (e.name, s)
+    encoding_definitions(e, swapped=s): (e.name, s)
     for e, s in product(ENCODINGS.values(), (False, True)) if e.has_color
 }.values()
 
