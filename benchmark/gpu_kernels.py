@@ -2,8 +2,8 @@
 
 python benchmark/gpu_kernels.py [--repeat N] needs an NVIDIA GPU, torch and CuPy, which the package
 does not. Device times are medians between two events around work that waits, all queued, behind a
-spinning kernel, with a cold L2 cache. The floor is an empty kernel plus the bytes that have to move
-over the bandwidth of a large copy.
+spinning kernel, with a cold L2 cache. The floor is an empty kernel plus the bytes that have to
+move over the bandwidth of a large copy.
 """
 
 from __future__ import annotations
