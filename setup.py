@@ -22,7 +22,7 @@ setup(
     version='0.1.0',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
     package_data={
-        PACKAGE: ['py.typed', 'cuda/kernels/*.cu*', 'emulator/native/*.[ch]pp'],
+        PACKAGE: ['py.typed', 'cuda/kernels/*.cu*', 'emulator/native/*.[ch]pp', 'replay/*.j2'],
     },
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
@@ -44,7 +44,9 @@ setup(
             'play = dla_ros.tools.play:main',
             'listen = dla_ros.tools.listen:main',
             'demo = dla_ros.tools.demo:main',
+            'replay = dla_ros.tools.replay:main',
             'build = dla_ros.tools.build:main',
         ],
+        'pytest11': ['dla_ros = dla_ros.replay.plugin'],
     },
 )

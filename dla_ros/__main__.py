@@ -9,6 +9,7 @@ TOOLS = {
     'demo': 'find objects in real pictures and a real clip, over DDS, and show them',
     'play': 'publish pictures and bags as sensor_msgs/Image',
     'listen': 'collect detections into a file',
+    'replay': 'run recorded images through a model and say what has changed',
     'build': 'make a loadable for the emulator from a model\'s ONNX',
 }
 """Every tool, a module of its name in dla_ros.tools, with what it does."""

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-import json
-import os
 from pathlib import Path
-import queue
 import shutil
 import signal
-import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
@@ -20,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dla_ros import launching
+from dla_ros.replay.records import FrameRecord, read_records
 from dla_ros.resources import share_directory
+from dla_ros.tools.processes import PATIENCE, ProcessError, Processes
 
 _CLIP_TOPIC = '/camera/image_raw/compressed'
 _SETTLE = 10.0  # Seconds without news after which frames are missing.
 _SHEET = 12  # Pictures on the overview.
-_PATIENCE = 60.0  # Seconds for the processes to find each other.
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,62 +36,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--out', type=Path, default=Path('out/demo'), help='%(default)s')
     parser.add_argument('--force', action='store_true', help='overwrite what is in --out')
     return parser
-
-
-class DemoError(Exception):
-    """The demo did not do what it should; the text says what was seen."""
-
-
-class Processes:
-    """The three processes, their events in one queue, and their clean ending."""
-
-    def __init__(self, out: Path) -> None:
-        self.events: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._out = out
-        self._running: dict[str, subprocess.Popen[str]] = {}
-        # Its own domain, on this machine only: the demo must not meet a robot on the network.
-        self._environment = {
-            **os.environ,
-            'ROS_DOMAIN_ID': os.environ.get('ROS_DOMAIN_ID', str(1 + os.getpid() % 100)),
-            'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
-            'PYTHONUNBUFFERED': '1',
-        }
-
-    def start(self, name: str, module: str, *arguments: str) -> None:
-        """Start `python -m module`; its lines of JSON become events, the rest goes to a log."""
-        log = (self._out / f'{name}.log').open('w')
-        process = subprocess.Popen(
-            [sys.executable, '-m', module, *arguments],
-            stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment,
-        )
-        log.close()
-        self._running[name] = process
-        threading.Thread(target=self._read, args=(name, process), daemon=True).start()
-
-    def _read(self, name: str, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith('{'):
-                self.events.put(json.loads(line))
-        self.events.put({'event': 'ended', 'name': name, 'code': process.wait()})
-
-    def log(self, name: str) -> str:
-        """Return the end of a process's log."""
-        return '\n'.join((self._out / f'{name}.log').read_text().splitlines()[-15:])
-
-    def end(self) -> dict[str, int]:
-        """Ask all to end and wait; return the exit codes by name."""
-        for process in self._running.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-        codes = {}
-        for name, process in self._running.items():
-            try:
-                codes[name] = process.wait(10.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                codes[name] = process.wait()
-        return codes
 
 
 class Account:
@@ -166,7 +106,7 @@ def main(words: list[str] | None = None) -> int:
         total = sum(1 for _ in read_images(sources, options.topic))
         account = _run(options, sources, total)
         _draw(options, sources, account)
-    except (ModelError, SourceError, DemoError) as error:
+    except (ModelError, SourceError, ProcessError) as error:
         print(f'demo: {error}', file=sys.stderr)
         return 1
     _print_table(options, account)
@@ -190,43 +130,16 @@ def _run(options: argparse.Namespace, sources: list[str], total: int) -> Account
             'listener', 'dla_ros', 'listen', '--json', '--force',
             '--out', str(options.out / 'detections.jsonl'),
         )
-        _await_ready(processes)
+        processes.await_ready()
         processes.start(
             'player', 'dla_ros', 'play', *sources, '--topic', options.topic, '--json',
-            '--rate', str(options.rate), '--wait', str(_PATIENCE),
+            '--rate', str(options.rate), '--wait', str(PATIENCE),
         )
         _follow(processes, account, total)
     finally:
         codes = processes.end()
-    failed = [f'{name} ({code})' for name, code in codes.items() if code]
-    if failed:
-        raise DemoError(
-            f'ended with an error: {", ".join(failed)}\n'
-            + '\n'.join(processes.log(name) for name, code in codes.items() if code)
-        )
+    processes.check(codes)
     return account
-
-
-def _next_event(processes: Processes, timeout: float, waiting_for: str) -> dict[str, Any]:
-    try:
-        event = processes.events.get(timeout=timeout)
-    except queue.Empty:
-        raise DemoError(
-            f'no {waiting_for} after {_PATIENCE:g} s; the node says:\n{processes.log("node")}'
-        ) from None
-    if event['event'] == 'ended' and (event['code'] or event['name'] != 'player'):
-        raise DemoError(
-            f'{event["name"]} ended with exit code {event["code"]}:\n'
-            f'{processes.log(event["name"])}'
-        )
-    return event
-
-
-def _await_ready(processes: Processes) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    event = {'event': ''}
-    while event['event'] != 'ready':
-        event = _next_event(processes, max(deadline - time.monotonic(), 0.0), 'detector')
 
 
 def _follow(processes: Processes, account: Account, total: int) -> None:
@@ -244,7 +157,7 @@ def _follow(processes: Processes, account: Account, total: int) -> None:
             waited = time.monotonic() - news
             if player_ended and waited > _SETTLE:
                 return
-            event = _next_event(processes, _PATIENCE, 'frame')
+            event = processes.next_event(PATIENCE, 'frame')
             account.take(event)
             player_ended |= event['event'] == 'ended'
             if event['event'] in ('sent', 'received'):
@@ -258,13 +171,10 @@ def _draw(options: argparse.Namespace, sources: list[str], account: Account) -> 
     """Write an overlay of every frame, and a sheet of photos and moments of the clip."""
     import cv2
 
-    from dla_ros.color import convert_reference
-    from dla_ros.image import ImageView
-    from dla_ros.overlay import contact_sheet, draw
+    from dla_ros.overlay import contact_sheet
     from dla_ros.sources import read_images
 
-    lines = _read_lines(options.out)
-    found = {line['stamp']: line['detections'] for line in lines}
+    found = {record.stamp: record.detections for record in _records(options)}
     stamps = {event['name']: stamp for stamp, event in account.sent.items()}
     photos: list[npt.NDArray[np.uint8]] = []
     clip: list[npt.NDArray[np.uint8]] = []
@@ -272,12 +182,8 @@ def _draw(options: argparse.Namespace, sources: list[str], account: Account) -> 
         detections = found.get(stamps.get(image.name, -1))
         if detections is None:
             continue
-        view = ImageView.of(
-            image.data, width=image.width, height=image.height, encoding=image.encoding,
-            step=image.step, big_endian=image.big_endian,
-        )
-        rows = [(d['class_id'], d['score'], d['xyxy']) for d in detections]
-        overlay = draw(np.ascontiguousarray(convert_reference(view, 'bgr')), rows)
+        rows = [record.row for record in detections]
+        overlay = image.overlay(rows)
         name = image.name.replace('[', '_').replace(']', '')
         cv2.imwrite(str(options.out / f'{Path(name).stem}.jpg'), overlay)
         if rows:
@@ -289,16 +195,17 @@ def _draw(options: argparse.Namespace, sources: list[str], account: Account) -> 
         cv2.imwrite(str(options.out / 'overview.jpg'), sheet)
 
 
-def _read_lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / 'detections.jsonl').read_text().splitlines()]
+def _records(options: argparse.Namespace) -> list[FrameRecord]:
+    return read_records(options.out / 'detections.jsonl')
 
 
 def _print_table(options: argparse.Namespace, account: Account) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    lines = _read_lines(options.out)
-    classes = Counter(d['class_id'] for line in lines for d in line['detections'])
+    classes = Counter(
+        found.class_id for record in _records(options) for found in record.detections
+    )
     dropped = account.dropped
     table = Table(title=f'{options.model} on {options.backend}', show_header=False)
     table.add_row('frames sent', str(len(account.sent)))

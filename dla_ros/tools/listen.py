@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 import sys
 import time
 from typing import Any, TextIO
 
 from dla_ros.ending import Ending
+from dla_ros.replay.records import DetectionRecord, FrameRecord
 from dla_ros.tools.process import emit, ros_node, split_ros_arguments
 
 
@@ -25,24 +25,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def detection_line(index: int, message: Any) -> dict[str, Any]:
+def frame_record(index: int, topic: str, message: Any) -> FrameRecord:
     """Return one Detection2DArray as a line of detections.jsonl."""
     from dla_ros.messages import detection_rows
 
     stamp = message.header.stamp
-    return {
-        'index': index,
-        'stamp': stamp.sec * 10**9 + stamp.nanosec,
-        'frame_id': message.header.frame_id,
-        'detections': [
-            {
-                'class_id': label,
-                'score': round(score, 4),
-                'xyxy': [round(value, 2) for value in box],
-            }
-            for label, score, box in detection_rows(message)
-        ],
-    }
+    return FrameRecord(
+        index=index, topic=topic, stamp=stamp.sec * 10**9 + stamp.nanosec,
+        frame_id=message.header.frame_id,
+        detections=tuple(map(DetectionRecord.of, detection_rows(message))),
+    )
 
 
 def main(words: list[str] | None = None) -> int:
@@ -73,12 +65,12 @@ def _listen(node: Any, ending: Ending, options: argparse.Namespace, file: TextIO
     def take(message: Detection2DArray) -> None:
         nonlocal received
         now = time.monotonic_ns()
-        line = detection_line(received, message)
-        file.write(json.dumps(line) + '\n')
+        record = frame_record(received, subscription.topic_name, message)
+        file.write(record.model_dump_json() + '\n')
         file.flush()
         received += 1
         if options.json:
-            emit('received', stamp=line['stamp'], received=now, found=len(line['detections']))
+            emit('received', stamp=record.stamp, received=now, found=len(record.detections))
 
     def take_diagnostics(message: DiagnosticArray) -> None:
         for status in message.status:

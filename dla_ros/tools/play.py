@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import array
+from collections.abc import Iterator
 import sys
 import time
 from typing import Any
 
 from dla_ros.ending import Ending
-from dla_ros.sources import read_images, SourceError, SourceImage
+from dla_ros.sources import open_source, SourceError, SourceImage
+from dla_ros.sources.selection import Selection, whole_number
 from dla_ros.tools.process import emit, ros_node, split_ros_arguments
 
 
@@ -18,7 +20,9 @@ def _parser() -> argparse.ArgumentParser:
         prog='play', description=__doc__,
         epilog='After --ros-args: remappings, such as -r image:=/camera/image_raw.',
     )
-    parser.add_argument('source', nargs='+', help='picture, folder of pictures, or rosbag2 folder')
+    parser.add_argument(
+        'source', nargs='+', help='picture, folder of pictures, rosbag2 folder, mcap file, video'
+    )
     parser.add_argument('--topic', default='', help='which image topic of a bag to play')
     parser.add_argument('--rate', type=float, default=5.0, help='images per second (%(default)s)')
     parser.add_argument(
@@ -26,6 +30,11 @@ def _parser() -> argparse.ArgumentParser:
         help='seconds to wait for a subscriber before the first image (%(default)s)',
     )
     parser.add_argument('--frame-id', default='camera', help='for pictures, which have none')
+    parser.add_argument('--loop', type=whole_number, default=1, metavar='N', help='play N times')
+    parser.add_argument(
+        '--clock', action='store_true', help='publish the stamps on /clock, for use_sim_time'
+    )
+    Selection.add_arguments(parser)
     parser.add_argument('--json', action='store_true', help='write a line of JSON for each image')
     return parser
 
@@ -73,14 +82,17 @@ def _play(node: Any, ending: Ending, options: argparse.Namespace) -> int:
                 'is the node active? (ros2 lifecycle get /dla_node)', file=sys.stderr,
             )
             return 1
+    clock = _Clock(node) if options.clock else None
     due = 0.0
-    for image in read_images(options.source, options.topic):
+    for image in _images(options):
         if ending.wait(due - time.monotonic()):
             break
         # From now, not from when it was due: a late image must not be followed by a burst.
         due = time.monotonic() + 1 / options.rate
         stamp = time.time_ns() if image.stamp is None else image.stamp
         message = image_message(image, stamp, image.frame_id or options.frame_id)
+        if clock:
+            clock.publish(message.header.stamp)
         sent = time.monotonic_ns()
         publisher.publish(message)
         if options.json:
@@ -88,6 +100,27 @@ def _play(node: Any, ending: Ending, options: argparse.Namespace) -> int:
     # Reliable, but only while this end exists: let the last image be taken.
     ending.wait(0.5)
     return 0
+
+
+def _images(options: argparse.Namespace) -> Iterator[SourceImage]:
+    selection = Selection.of(options)
+    for _ in range(options.loop):
+        for path in options.source:
+            source = open_source(path, [options.topic] if options.topic else [])
+            yield from (entry.load() for entry in selection.entries(source))
+
+
+class _Clock:
+    """Publishes /clock."""
+
+    def __init__(self, node: Any) -> None:
+        from rosgraph_msgs.msg import Clock
+
+        self._message = Clock
+        self._publisher = node.create_publisher(Clock, '/clock', 10)
+
+    def publish(self, stamp: Any) -> None:
+        self._publisher.publish(self._message(clock=stamp))
 
 
 if __name__ == '__main__':
