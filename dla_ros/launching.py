@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,16 @@ DETECTOR_ARGUMENTS = (
     ),
 )
 """The arguments of detector.launch.py."""
+
+PLAYER_ARGUMENTS = (
+    LaunchArgument('source', '', 'What to play: a rosbag2 folder, mcap file, video, pictures.'),
+    LaunchArgument('topic', '', 'The image topic of a bag; empty for its only one.'),
+    LaunchArgument('rate', '5.0', 'Images per second, no more than the backend can hold.'),
+    LaunchArgument('loop', '1', 'How often to play it.'),
+    LaunchArgument('out', '', 'A file for the detections, as JSON lines; empty for none.'),
+)
+REPLAY_ARGUMENTS = (*DETECTOR_ARGUMENTS, *PLAYER_ARGUMENTS)
+"""The arguments of replay.launch.py."""
 
 
 class LaunchError(ValueError):
@@ -130,14 +140,7 @@ def detector(arguments: Mapping[str, str], default_params_file: str = '') -> Nod
         If an argument is unknown or has a value that it cannot have.
 
     """
-    known = {argument.name: argument for argument in DETECTOR_ARGUMENTS}
-    unknown = set(arguments) - set(known)
-    if unknown:
-        raise LaunchError(f'unknown argument {", ".join(sorted(unknown))}; known: {list(known)}')
-    values = {name: arguments.get(name, argument.default) for name, argument in known.items()}
-    for name, argument in known.items():
-        if argument.choices and values[name] not in argument.choices:
-            raise LaunchError(f'{name} must be one of {argument.choices}, got {values[name]!r}')
+    values = _values(arguments, DETECTOR_ARGUMENTS)
     parameters: dict[str, Value] = {'autostart': values['autostart'] == 'true'}
     if values['model']:
         parameters['model'] = values['model']
@@ -156,6 +159,52 @@ def detector(arguments: Mapping[str, str], default_params_file: str = '') -> Nod
         remappings=[('image', values['image_topic'])] * (values['image_topic'] != 'image'),
         log_level=values['log_level'],
         respawn=values['respawn'] == 'true',
+    )
+
+
+def _values(
+    arguments: Mapping[str, str], known: Sequence[LaunchArgument]
+) -> dict[str, str]:
+    unknown = set(arguments) - {argument.name for argument in known}
+    if unknown:
+        names = [argument.name for argument in known]
+        raise LaunchError(f'unknown argument {", ".join(sorted(unknown))}; known: {names}')
+    values = {a.name: arguments.get(a.name, a.default) for a in known}
+    for argument in known:
+        value = values[argument.name]
+        if argument.choices and value not in argument.choices:
+            raise LaunchError(f'{argument.name} must be one of {argument.choices}, got {value!r}')
+    return values
+
+
+@dataclass(frozen=True)
+class ReplayDescription:
+    """What replay.launch.py starts: the node, and the words of the tools `play` and `listen`.
+
+    Without a file to write, `listen` is empty. `remappings` are for both tools.
+    """
+
+    node: NodeDescription
+    play: list[str]
+    listen: list[str]
+    remappings: list[tuple[str, str]]
+
+
+def replay(arguments: Mapping[str, str], default_params_file: str = '') -> ReplayDescription:
+    """Decide what replay.launch.py starts; see `detector`."""
+    values = _values(arguments, REPLAY_ARGUMENTS)
+    if not values['source']:
+        raise LaunchError('source must name what to play')
+    own = {argument.name: values.pop(argument.name) for argument in PLAYER_ARGUMENTS}
+    node = detector(values, default_params_file)
+    # Nothing is to be lost on the way in, and time is that of the images.
+    node.parameters.update(use_sim_time=True, input_qos='DEFAULT', input_queue_size=20)
+    return ReplayDescription(
+        node,
+        [own['source'], f'--topic={own["topic"]}', f'--rate={own["rate"]}',
+         f'--loop={own["loop"]}', '--clock'],
+        [f'--out={own["out"]}', '--force'] if own['out'] else [],
+        node.remappings,
     )
 
 

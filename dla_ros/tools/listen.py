@@ -6,11 +6,14 @@ import argparse
 from pathlib import Path
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any, TextIO, TYPE_CHECKING
 
 from dla_ros.ending import Ending
-from dla_ros.replay.records import DetectionRecord, FrameRecord
 from dla_ros.tools.process import emit, ros_node, split_ros_arguments
+
+if TYPE_CHECKING:
+    # Only then: numpy starts threads, and signals must be held back before there are any.
+    from dla_ros.replay.records import FrameRecord
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -28,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
 def frame_record(index: int, topic: str, message: Any) -> FrameRecord:
     """Return one Detection2DArray as a line of detections.jsonl."""
     from dla_ros.messages import detection_rows
+    from dla_ros.replay.records import DetectionRecord, FrameRecord
 
     stamp = message.header.stamp
     return FrameRecord(
@@ -39,6 +43,7 @@ def frame_record(index: int, topic: str, message: Any) -> FrameRecord:
 
 def main(words: list[str] | None = None) -> int:
     """Listen until SIGINT, SIGTERM or --count; return 0, or 2 if the file is there already."""
+    ending = Ending()
     own, ros_arguments = split_ros_arguments(words)
     options = _parser().parse_args(own)
     try:
@@ -47,7 +52,7 @@ def main(words: list[str] | None = None) -> int:
     except FileExistsError:
         print(f'listen: {options.out} exists; use --force to overwrite it', file=sys.stderr)
         return 2
-    with file, ros_node('listener', ros_arguments) as (node, ending):
+    with file, ros_node('listener', ros_arguments) as node:
         received = _listen(node, ending, options, file)
     if not options.json:
         print(f'{received} images with detections in {options.out}')

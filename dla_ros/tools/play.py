@@ -7,15 +7,19 @@ import array
 from collections.abc import Iterator
 import sys
 import time
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from dla_ros.ending import Ending
-from dla_ros.sources import open_source, SourceError, SourceImage
-from dla_ros.sources.selection import Selection, whole_number
 from dla_ros.tools.process import emit, ros_node, split_ros_arguments
+
+if TYPE_CHECKING:
+    # Only then: numpy starts threads, and signals must be held back before there are any.
+    from dla_ros.sources import SourceImage
 
 
 def _parser() -> argparse.ArgumentParser:
+    from dla_ros.sources.selection import Selection, whole_number
+
     parser = argparse.ArgumentParser(
         prog='play', description=__doc__,
         epilog='After --ros-args: remappings, such as -r image:=/camera/image_raw.',
@@ -56,13 +60,16 @@ def image_message(image: SourceImage, stamp: int, frame_id: str) -> Any:
 
 def main(words: list[str] | None = None) -> int:
     """Play; return 0 when all was sent, 1 if there is no subscriber, 2 for a bad source."""
+    ending = Ending()
     own, ros_arguments = split_ros_arguments(words)
+    from dla_ros.sources import SourceError
+
     parser = _parser()
     options = parser.parse_args(own)
     if options.rate <= 0:
         parser.error(f'--rate must be above 0, got {options.rate:g}')
     try:
-        with ros_node('player', ros_arguments) as (node, ending):
+        with ros_node('player', ros_arguments) as node:
             return _play(node, ending, options)
     except SourceError as error:
         print(f'play: {error}', file=sys.stderr)
@@ -103,6 +110,9 @@ def _play(node: Any, ending: Ending, options: argparse.Namespace) -> int:
 
 
 def _images(options: argparse.Namespace) -> Iterator[SourceImage]:
+    from dla_ros.sources import open_source
+    from dla_ros.sources.selection import Selection
+
     selection = Selection.of(options)
     for _ in range(options.loop):
         for path in options.source:

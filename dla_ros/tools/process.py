@@ -1,4 +1,4 @@
-"""What the tools that are ROS processes share: signals, a node, lines of JSON."""
+"""What the tools that are ROS processes share: a node, lines of JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import json
 import sys
 from typing import Any
 
-from dla_ros.ending import Ending
-
 
 def emit(event: str, **fields: Any) -> None:
     """Write one event as a line of JSON to standard output."""
@@ -17,10 +15,8 @@ def emit(event: str, **fields: Any) -> None:
 
 
 @contextmanager
-def ros_node(name: str, ros_arguments: list[str]) -> Iterator[tuple[Any, Ending]]:
-    """Yield a plain node and what says when to end it."""
-    ending = Ending()
-
+def ros_node(name: str, ros_arguments: list[str]) -> Iterator[Any]:
+    """Yield a plain node, which leaves signals alone; see Ending."""
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 
@@ -28,7 +24,7 @@ def ros_node(name: str, ros_arguments: list[str]) -> Iterator[tuple[Any, Ending]
     try:
         node = rclpy.create_node(name)
         try:
-            yield node, ending
+            yield node
         finally:
             node.destroy_node()
     finally:
