@@ -4,7 +4,12 @@ import ast
 
 import pytest
 
-from dla_ros.launching import detector, DETECTOR_ARGUMENTS, LaunchError
+from dla_ros.launching import (
+    detector,
+    LaunchError,
+    replay,
+    REPLAY_ARGUMENTS,
+)
 from test.conftest import ROOT
 
 
@@ -65,10 +70,30 @@ def test_a_wrong_argument_is_named(arguments, words):
         detector(arguments)
 
 
-def test_the_launch_file_decides_nothing_itself():
-    """It is only read here; with launch installed, test/launch runs it."""
-    tree = ast.parse((ROOT / 'launch' / 'detector.launch.py').read_text())
+def test_replay_has_simulated_time_and_the_words_of_its_tools():
+    made = replay({
+        'source': 'bag', 'topic': '/t', 'rate': '9', 'loop': '2', 'out': 'd.jsonl',
+        'model': 'yolox_nano', 'image_topic': '/t', 'namespace': 'front',
+    })
+    assert made.node.parameters == {
+        'autostart': True, 'model': 'yolox_nano', 'use_sim_time': True, 'input_qos': 'DEFAULT',
+        'input_queue_size': 20,
+    }
+    assert made.play == ['bag', '--topic=/t', '--rate=9', '--loop=2', '--clock']
+    assert made.listen == ['--out=d.jsonl', '--force']
+    assert made.remappings == made.node.remappings == [('image', '/t')]
+    assert replay({'source': 'bag'}).listen == []
+    with pytest.raises(LaunchError, match='source must name what to play'):
+        replay({})
+    with pytest.raises(LaunchError, match='unknown argument sauce'):
+        replay({'source': 'bag', 'sauce': 'x'})
+
+
+@pytest.mark.parametrize('name', ['detector', 'replay'])
+def test_the_launch_files_decide_nothing_themselves(name):
+    """They are only read here; with launch installed, test/launch runs them."""
+    tree = ast.parse((ROOT / 'launch' / f'{name}.launch.py').read_text())
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    assert {'DETECTOR_ARGUMENTS', 'detector'} <= names
+    assert {f'{name.upper()}_ARGUMENTS', name} <= names
     strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
-    assert not strings & {argument.name for argument in DETECTOR_ARGUMENTS}
+    assert not strings & {argument.name for argument in REPLAY_ARGUMENTS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from dla_ros.sources.base import decoded, SourceEntry, SourceError, SourceImage
 IMAGE = 'sensor_msgs/msg/Image'
 COMPRESSED = 'sensor_msgs/msg/CompressedImage'
 _FILES = ('.mcap', '.db3')
+_ZSTD = b'\x28\xb5\x2f\xfd'
 
 
 class BagSource:
@@ -24,8 +25,9 @@ class BagSource:
         """Choose the topics; raise SourceError if none is named and there are several."""
         self.path = path
         with _reader(path) as reader:
-            found = {c.topic: c for c in reader.connections if c.msgtype in (IMAGE, COMPRESSED)}
-            listing = ', '.join(f'{c.topic} ({c.msgtype})' for c in found.values()) or 'none'
+            kinds = {c.topic: _kind(c.msgtype) for c in reader.connections}
+            found = {topic: kind for topic, kind in kinds.items() if kind in (IMAGE, COMPRESSED)}
+            listing = ', '.join(f'{topic} ({kind})' for topic, kind in found.items()) or 'none'
             self.topics = tuple(topics) or tuple(found)
             if set(topics) - set(found) or (not topics and len(found) != 1):
                 raise SourceError(f'{path}: name one image topic with --topic; it has {listing}')
@@ -51,26 +53,47 @@ class BagSource:
                 name = f'{self.path.name}[{i}]'
                 yield SourceEntry(
                     name, i, connection.topic, (time - reader.start_time) / 1e9,
-                    partial(_load, reader, raw, connection.msgtype, name),
+                    partial(_load, raw, _kind(connection.msgtype), name),
                 )
+
+
+@cache
+def _typestore() -> Any:
+    from rosbags.typesys import get_typestore, Stores
+
+    return get_typestore(Stores.ROS2_JAZZY)
+
+
+def _decompressed(raw: bytes) -> bytes:
+    from backports import zstd  # As rosbags does.
+
+    return zstd.decompress(raw)
 
 
 @contextmanager
 def _reader(path: Path) -> Iterator[Any]:
     from rosbags.highlevel import AnyReader, AnyReaderError
     from rosbags.rosbag2 import ReaderError
-    from rosbags.typesys import get_typestore, Stores
 
     try:
-        with AnyReader([path], default_typestore=get_typestore(Stores.ROS2_JAZZY)) as reader:
+        with AnyReader([path], default_typestore=_typestore()) as reader:
             yield reader
     except (AnyReaderError, ReaderError) as error:
         raise SourceError(f'{path}: {error}') from error
 
 
-def _load(reader: Any, raw: bytes, kind: str, name: str) -> SourceImage:
+def _kind(name: str) -> str:
+    """Return a type's ROS 2 name; some recorders leave out the part in the middle."""
+    package, _, rest = name.partition('/')
+    return f'{package}/msg/{rest.rpartition("/")[2]}'
+
+
+def _load(raw: bytes, kind: str, name: str) -> SourceImage:
     try:
-        message = reader.deserialize(raw, kind)
+        # A lone file does not say that its messages are compressed; none begins like this.
+        message = _typestore().deserialize_cdr(
+            _decompressed(raw) if bytes(raw[:4]) == _ZSTD else raw, kind
+        )
     except Exception as error:
         # Whatever a message that was cut off makes the deserializer stumble over.
         raise SourceError(f'{name}: not a whole {kind}: {error}') from error

@@ -1,4 +1,4 @@
-"""The launch file with the real launch and launch_ros, where they are installed."""
+"""The launch files with the real launch and launch_ros, where they are installed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip('launch_ros', exc_type=ImportError)
 
 from dla_ros.messages import detection_rows as rows
+from dla_ros.replay.records import read_records
 from test.conftest import picture, ROOT
 from test.ros import Client, ENVIRONMENT, message
 
@@ -30,16 +31,37 @@ sys.exit(service.run())
 """
 
 
-def test_the_launch_file_starts_an_active_node(tmp_path):
+def command(name, *arguments):
+    return [sys.executable, '-c', RUN, str(ROOT / 'launch' / f'{name}.launch.py'), *arguments]
+
+
+def test_a_replay_plays_everything_and_ends(tmp_path):
+    out = tmp_path / 'detections.jsonl'
+    done = subprocess.run(
+        command(
+            'replay', f'source:={ROOT}/demo/clip', 'topic:=/camera/image_raw/compressed',
+            'model:=yolo_fastest', 'rate:=10', f'out:={out}', 'namespace:=front',
+        ),
+        env=ENVIRONMENT, cwd=ROOT, start_new_session=True, timeout=90, capture_output=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = read_records(out)
+    assert len(records) == 30 and all(record.detections for record in records)
+
+
+@pytest.mark.parametrize(
+    ('backend', 'emulate'), [('onnxruntime', 'false'), ('cudla', 'true')]
+)
+def test_the_launch_file_starts_an_active_node(tmp_path, backend, emulate):
     client = Client('front')
     params = tmp_path / 'params.yaml'
     params.write_text("/**:\n  ros__parameters:\n    input_qos: DEFAULT\n")
-    command = [
-        sys.executable, '-c', RUN, str(ROOT / 'launch' / 'detector.launch.py'),
-        'model:=yolo_fastest', 'namespace:=front', f'params_file:={params}',
-    ]
+    words = command(
+        'detector', 'model:=yolo_fastest', 'namespace:=front', f'params_file:={params}',
+        f'emulate:={emulate}', f'backend:={backend}',
+    )
     # launch ends with its whole group: it passes SIGINT on to its nodes.
-    process = subprocess.Popen(command, env=ENVIRONMENT, cwd=ROOT, start_new_session=True)
+    process = subprocess.Popen(words, env=ENVIRONMENT, cwd=ROOT, start_new_session=True)
     try:
         client.wait_for_node()
         assert client.state() == 'active'

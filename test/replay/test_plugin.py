@@ -1,0 +1,82 @@
+"""The plugin's fixture: on the recordings, with goldens, and as a user's package has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+import pytest
+
+from dla_ros.backends.base import BackendOptions
+from dla_ros.decoders.base import Thresholds
+from dla_ros.sources.selection import Selection
+from test.conftest import ROOT
+from test.emulation import clean
+from test.ros import ENVIRONMENT
+
+CLIP, DATA = ROOT / 'demo/clip', ROOT / 'test/data'
+TOPICS = ('/camera/image_raw/compressed',)
+
+
+def test_the_clip(replay_bag):
+    replay_bag(CLIP, model='yolox_nano', expect=DATA / 'replay/clip.jsonl', topics=TOPICS)
+
+
+def test_the_clip_on_the_emulated_dla(replay_bag):
+    with clean():
+        replay_bag(
+            CLIP, model='yolox_nano', expect=DATA / 'replay/clip.jsonl', topics=TOPICS,
+            backend='cudla', options=BackendOptions(emulate=True),
+        )
+
+
+def test_the_video(replay_bag):
+    replay_bag(
+        DATA / 'vtest.avi', model='yolox_nano', expect=DATA / 'replay/vtest.jsonl',
+        selection=Selection(every=40),
+    )
+
+
+def test_a_bag_with_compressed_messages(replay_bag):
+    replay_bag(
+        DATA / 'soccer_goal_12.mcap', model='yolox_nano',
+        expect=DATA / 'replay/soccer_goal_12.jsonl',
+        # Nothing in it is of a class that the network knows, so what it dimly sees has to do.
+        thresholds=Thresholds(confidence=0.05),
+    )
+
+
+def test_the_example_of_the_documentation(tmp_path):
+    """The code blocks of docs/replay.md make a package's test that passes, then fails."""
+    text = (ROOT / 'docs/replay.md').read_text()
+    (example,) = re.findall(r'```python\n# test_kitchen\.py\n(.*?)```', text, re.DOTALL)
+    example = example.replace('bags/kitchen', str(CLIP))
+    (tmp_path / 'test_kitchen.py').write_text(example)
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', *words],
+            cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=100,
+        )
+
+    first = run()
+    assert first.returncode == 1 and 'does not exist; --accept-detections' in first.stdout
+    assert run('--accept-detections').returncode == 0
+    golden = tmp_path / 'golden/kitchen.jsonl'
+    assert len(golden.read_text().splitlines()) == 10
+    again = run()
+    assert again.returncode == 0, again.stdout
+    golden.write_text(golden.read_text().replace('"person"', '"cat"', 1))
+    changed = run()
+    assert changed.returncode == 1 and '1 differences; look at' in changed.stdout
+    page = Path(changed.stdout.split('look at ')[1].split()[0])
+    assert 'class changed' in page.read_text()
+
+
+def test_a_run_that_fails_fails_the_test(replay_bag, tmp_path):
+    (tmp_path / 'empty.jsonl').touch()
+    (tmp_path / 'broken.png').write_bytes(b'no picture')
+    with pytest.raises(pytest.fail.Exception, match=r'no image was processed, 1 were unreadable'):
+        replay_bag(tmp_path / 'broken.png', model='yolo_fastest', expect=tmp_path / 'empty.jsonl')
