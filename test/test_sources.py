@@ -81,6 +81,17 @@ def test_a_gray_picture_is_read_as_color(tmp_path):
     assert (image.width, image.height) == (6, 4) and (image.data == 77).all()
 
 
+def test_several_topics_of_a_bag_come_in_the_order_of_time():
+    topics = ['/camera/image_raw', '/camera/image_raw/compressed']
+    source = open_source(CLIP, topics)
+    entries = list(source)
+    assert len(entries) == len(source) == 32
+    assert [entry.index for entry in entries] == list(range(32))
+    assert [sum(entry.topic == topic for entry in entries) for topic in topics] == [2, 30]
+    times = [entry.seconds for entry in entries]
+    assert times == sorted(times) and times[0] == 0
+
+
 def test_a_video_gives_its_frames_with_times():
     source = open_source(ROOT / 'test/data/vtest.avi')
     assert len(source) == 795

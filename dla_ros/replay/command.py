@@ -279,7 +279,8 @@ def _print(outcomes: Sequence[Outcome], path: Path) -> None:
     console = Console()
     for outcome in outcomes:
         summary = outcome.summary
-        table = Table(title=summary.source, show_header=False)
+        table = Table(show_header=False)
+        table.add_row('source', summary.source)
         table.add_row('images', str(summary.frames))
         table.add_row('objects', str(summary.detections))
         for name, why in summary.unreadable:

@@ -20,32 +20,30 @@ CLIP, DATA = ROOT / 'demo/clip', ROOT / 'test/data'
 TOPICS = ('/camera/image_raw/compressed',)
 
 
-def test_the_clip(replay_bag):
-    replay_bag(CLIP, model='yolox_nano', expect=DATA / 'replay/clip.jsonl', topics=TOPICS)
+CASES = {
+    'clip': (CLIP, {'topics': TOPICS}),
+    'vtest': (DATA / 'vtest.avi', {'selection': Selection(every=40)}),
+    # Nothing in it is of a class that the network knows, so what it dimly sees has to do.
+    'soccer_goal_12': (
+        DATA / 'soccer_goal_12.mcap', {'thresholds': Thresholds(confidence=0.05)}
+    ),
+}
 
 
-def test_the_clip_on_the_emulated_dla(replay_bag):
+@pytest.mark.parametrize('name', CASES)
+def test_the_recordings(replay_bag, name):
+    source, fields = CASES[name]
+    replay_bag(source, model='yolox_nano', expect=DATA / f'replay/{name}.jsonl', **fields)
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_the_recordings_on_the_emulated_dla(replay_bag, name):
+    source, fields = CASES[name]
     with clean():
         replay_bag(
-            CLIP, model='yolox_nano', expect=DATA / 'replay/clip.jsonl', topics=TOPICS,
-            backend='cudla', options=BackendOptions(emulate=True),
+            source, model='yolox_nano', expect=DATA / f'replay/{name}.jsonl', backend='cudla',
+            options=BackendOptions(emulate=True), **fields,
         )
-
-
-def test_the_video(replay_bag):
-    replay_bag(
-        DATA / 'vtest.avi', model='yolox_nano', expect=DATA / 'replay/vtest.jsonl',
-        selection=Selection(every=40),
-    )
-
-
-def test_a_bag_with_compressed_messages(replay_bag):
-    replay_bag(
-        DATA / 'soccer_goal_12.mcap', model='yolox_nano',
-        expect=DATA / 'replay/soccer_goal_12.jsonl',
-        # Nothing in it is of a class that the network knows, so what it dimly sees has to do.
-        thresholds=Thresholds(confidence=0.05),
-    )
 
 
 def test_the_example_of_the_documentation(tmp_path):

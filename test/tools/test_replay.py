@@ -39,7 +39,7 @@ def test_accepted_equal_different(tmp_path):
     changed = replay(*words, '--force')
     assert changed.returncode == 1 and '1 differences' in changed.stdout
     page = (out / 'report.html').read_text()
-    assert 'image 2 clip[2]: 1 differences' in page
+    assert 'image 2 clip[2]: 1 differences' in page and '<li>extra:' in page
     # A contact sheet, two charts, the worst image; nothing from elsewhere.
     assert page.count('data:image/jpeg;base64,') == 2 and page.count('<svg') == 2
     outside = re.sub(r'<svg.*?</svg>', '', page, flags=re.DOTALL)
