@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.resources import files
 import io
 from typing import Any
@@ -53,17 +54,18 @@ def _illustrations(outcome: Outcome) -> dict[str, Any]:
 
 def _images(job: Job, wanted: set[int]) -> dict[int, SourceImage]:
     images: dict[int, SourceImage] = {}
-    try:
+    left = set(wanted)
+    # What is broken is in the summary already; the report shows what there is.
+    with suppress(SourceError):
         for entry in open_source(job.source, job.topics):
-            if entry.index in wanted:
-                image = entry.load()
-                image.overlay([])
-                images[entry.index] = image
-            if len(images) == len(wanted):
+            if entry.index in left:
+                left.remove(entry.index)
+                with suppress(SourceError, ImageError):
+                    image = entry.load()
+                    image.view.require_color()
+                    images[entry.index] = image
+            if not left:
                 break
-    except (SourceError, ImageError):
-        # What is broken is in the summary already; the report shows what there is.
-        pass
     return images
 
 

@@ -10,6 +10,7 @@ from rosbags.highlevel import AnyReader
 from dla_ros import Detector
 from dla_ros.errors import BackendError
 from dla_ros.replay.bag import _typestore
+from dla_ros.replay.outcome import examine
 from dla_ros.replay.records import read_records
 from dla_ros.replay.run import attempt, Job, run_job, Summary
 from dla_ros.sources.selection import Selection
@@ -138,3 +139,4 @@ def test_a_run_that_cannot_begin_is_a_failure_and_touches_nothing(tmp_path):
     summary = attempt(job(tmp_path, tmp_path / 'none.mcap'))
     assert 'none.mcap does not exist' in summary.failure
     assert (tmp_path / 'out/detections.jsonl').read_text() == 'mine'
+    assert examine(job(tmp_path), summary).records == []
