@@ -52,7 +52,7 @@ def draw(stages: dict[str, float], where: str) -> str:
     shown['inference'] = min(stages['inference'], 0.4 * others)
     per_us = _WIDTH / sum(shown.values())
     lanes = list(dict.fromkeys(lane for lane, _, _ in STAGES.values()))
-    size = f'0 0 {_LEFT + _WIDTH + 190} {(len(lanes) + 2) * _ROW}'
+    size = f'0 0 {_LEFT + _WIDTH + 210} {(len(lanes) + 2) * _ROW}'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" font-size="13">',
         '<style>text { font-family: sans-serif }</style>',
