@@ -118,9 +118,12 @@ def test_package_xml_names_every_package_that_is_imported():
     manifest = ET.parse(ROOT / 'package.xml').getroot()
     declared = {e.text for e in manifest if e.tag in ('depend', 'exec_depend')}
     keys = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'yaml': 'python3-yaml',
-            'pydantic': 'python3-pydantic', 'rich': 'python3-rich'}
+            'pydantic': 'python3-pydantic', 'rich': 'python3-rich',
+            'jinja2': 'python3-jinja2', 'matplotlib': 'python3-matplotlib'}
     # No rosdep key: they come from PyPI (README, "On a robot").
     from_pypi = {'cuda', 'onnxruntime', 'rosbags'}
+    # What rosbags brings, what one option of a tool wants, and what loads the plugin.
+    from_pypi |= {'backports', 'distributed', 'pycocotools', 'pytest'}
     sources = [*ROOT.glob('dla_ros/**/*.py'), *ROOT.glob('launch/*.py')]
     imported = set()
     for source in sources:
