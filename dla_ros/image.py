@@ -221,6 +221,27 @@ class ImageView:
         )
         return cls.of(data, width=width, height=height, encoding=row, step=step)
 
+    @classmethod
+    def from_encoded(cls, data: Any) -> ImageView:
+        """Return a view of an encoded picture (JPEG, PNG, ...), decoded to bgr8.
+
+        Pixels stay where the camera had them: EXIF orientation is not applied.
+
+        Raises
+        ------
+        ImageError
+            If `data`, bytes or uint8 [n], is no picture that OpenCV can read.
+
+        """
+        import cv2
+
+        octets = np.frombuffer(data, np.uint8)
+        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        image = cv2.imdecode(octets, flags) if octets.size else None
+        if image is None:
+            raise ImageError('data', f'{octets.size} bytes are no picture that OpenCV can read')
+        return cls.from_array(np.asarray(image, np.uint8))
+
     def require_color(self) -> ImageView:
         """Return self; raise ImageError (`color`) if the encoding says nothing about color."""
         if not self.encoding.has_color:

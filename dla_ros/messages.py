@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2D, Detection2DArray, ObjectHypothesisWithPose
 
@@ -37,6 +39,46 @@ def image_view(message: Image, encoding: str = '') -> ImageView:
         step=message.step,
         big_endian=bool(message.is_bigendian),
     )
+
+
+def compressed_image_view(message: CompressedImage, encoding: str = '') -> ImageView:
+    """Return a compressed image decoded to bgr8; `encoding` is for images that are not.
+
+    Raises
+    ------
+    ImageError
+        If it is no picture that OpenCV can read.
+
+    """
+    return ImageView.from_encoded(message.data)
+
+
+@dataclass(frozen=True)
+class Transport:
+    """One row of the table of ways that images come in.
+
+    Attributes
+    ----------
+    type:
+        The message type.
+    suffix:
+        What is added to the image topic's name, as image_transport does.
+    view:
+        Returns a message as an ImageView, given an overriding encoding or ''; may raise
+        ImageError.
+
+    """
+
+    type: Any
+    suffix: str
+    view: Callable[[Any, str], ImageView]
+
+
+TRANSPORTS = MappingProxyType({
+    'raw': Transport(Image, '', image_view),
+    'compressed': Transport(CompressedImage, '/compressed', compressed_image_view),
+})
+"""Every way that images come in, by image_transport's name."""
 
 
 def detections_message(

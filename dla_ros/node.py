@@ -28,7 +28,6 @@ from rclpy.qos import (
     qos_profile_system_default,
     QoSProfile,
 )
-from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
@@ -41,7 +40,7 @@ from dla_ros.ending import REPLACE_PROCESS
 from dla_ros.errors import BackendError, Remedy
 from dla_ros.geometry import Rect
 from dla_ros.image import ImageError
-from dla_ros.messages import detections_message, image_view
+from dla_ros.messages import detections_message, Transport, TRANSPORTS
 from dla_ros.model import Model, ModelError
 from dla_ros.parameters import check_all, Parameter, ParameterError, PARAMETERS
 from dla_ros.pipeline import Pipeline, Statistics
@@ -246,8 +245,10 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         """Start the pipeline and take images."""
         result = super().on_activate(state)
         self._start_pipeline()
+        transport = TRANSPORTS[self._settings['image_transport']]
         self._subscription = self.create_subscription(
-            Image, 'image', self._take,
+            transport.type, self.resolve_topic_name('image') + transport.suffix,
+            functools.partial(self._take, transport),
             _qos(self._settings['input_qos'], self._settings['input_queue_size']),
             event_callbacks=SubscriptionEventCallbacks(
                 incompatible_qos=functools.partial(
@@ -383,10 +384,11 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
 
     # Frames
 
-    def _take(self, message: Image) -> None:
+    def _take(self, transport: Transport, message: Any) -> None:
         self._statistics.receive()
         try:
-            view = image_view(message, self._settings['input_encoding']).require_color()
+            encoding = self._settings['input_encoding']
+            view = transport.view(message, encoding).require_color()
         except ImageError as error:
             self._statistics.drop(error.kind)
             self._say_failure(error.kind, str(error))
@@ -442,12 +444,13 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
             )
         if self._subscription is not None:
             topic = self._subscription.topic_name
+            wanted = f'sensor_msgs/msg/{self._subscription.msg_type.__name__}'
             for publisher in self.get_publishers_info_by_topic(topic):
-                if publisher.topic_type != 'sensor_msgs/msg/Image':
+                if publisher.topic_type != wanted:
                     self._say_once(
                         f'type {publisher.topic_type}',
                         f'{publisher.node_name} publishes {publisher.topic_type} on {topic}, '
-                        'but this node takes sensor_msgs/msg/Image',
+                        f'but this node takes {wanted}',
                     )
 
     # Ending

@@ -12,6 +12,7 @@ from dla_ros.image import ENCODINGS
 
 Value = str | bool | int | float | list[str]
 
+TRANSPORT_NAMES = ('raw', 'compressed')
 QOS_NAMES = ('SENSOR_DATA', 'DEFAULT', 'SYSTEM_DEFAULT')
 
 
@@ -165,6 +166,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
     Parameter(
         'class_filter', [], 'Only these labels; empty for all.', dynamic=True,
+    ),
+    Parameter(
+        'image_transport', 'raw',
+        'How images come in, in the words of image_transport: raw, or compressed (JPEG, PNG) on '
+        'the topic image/compressed.',
+        choices=TRANSPORT_NAMES,
     ),
     Parameter(
         'input_encoding', '',

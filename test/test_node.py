@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+import time
+
+import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
 from rclpy.qos import qos_profile_sensor_data, QoSProfile
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 from vision_msgs.msg import Detection2DArray
 
@@ -71,6 +75,28 @@ def test_bad_images_are_skipped_counted_and_reported_once(node):
 
     until(lambda: counts() == expected, explain=counts)
     assert process.log.count('image skipped') == len(expected), process.log
+
+
+def test_compressed_images_on_the_topic_of_image_transport(tmp_path):
+    node = description(model='yolo_fastest', image_transport='compressed')
+    node = replace(node, remappings=[('image', '/camera/image_raw')])
+    with running(tmp_path / 'node.log', node) as (process, client):
+        publisher = client.node.create_publisher(
+            CompressedImage, '/camera/image_raw/compressed', QoSProfile(depth=10)
+        )
+        until(lambda: publisher.get_subscription_count() == 1, explain=lambda: process.log)
+        until(lambda: client.node.count_publishers('detections_output') == 1)
+        time.sleep(0.2)  # The node's side of the match.
+        _, encoded = cv2.imencode('.jpg', picture('coral_cat.bmp'))
+        good = CompressedImage(format='bgr8; jpeg compressed bgr8', data=encoded.tobytes())
+        good.header.frame_id, good.header.stamp.sec = 'eye', 7
+        bad = [CompressedImage(data=data) for data in (b'', b'no picture', good.data[:50])]
+        for image in (*bad, good):
+            publisher.publish(image)
+        until(lambda: client.received, explain=lambda: process.log)
+        (found,) = client.received
+        assert rows(found)[0][0] == 'cat' and found.header == good.header
+        assert 'are no picture that OpenCV can read' in process.log
 
 
 def test_an_overridden_encoding(tmp_path):

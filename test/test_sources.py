@@ -68,7 +68,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
         list(read_images([tmp_path]))
     for content in (b'', b'no picture'):
         (tmp_path / 'bad.png').write_bytes(content)
-        with pytest.raises(SourceError, match=r'bad.png is no picture'):
+        with pytest.raises(SourceError, match=r'bad\.png: \d+ bytes are no picture'):
             list(read_images([tmp_path]))
     (tmp_path / 'metadata.yaml').write_text('nonsense')
     with pytest.raises(SourceError, match=str(tmp_path)):

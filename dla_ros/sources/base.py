@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dla_ros.color import convert_reference
-from dla_ros.image import ImageView
+from dla_ros.image import ImageError, ImageView
 from dla_ros.overlay import draw, Row
 
 
@@ -101,12 +101,11 @@ class Source(Protocol):
 
 def decoded(encoded: npt.NDArray[np.uint8], name: str, **stamped: Any) -> SourceImage:
     """Return an encoded picture (JPEG, PNG, ...) as bgr8; raise SourceError if it is none."""
-    import cv2
-
-    image = cv2.imdecode(encoded, cv2.IMREAD_COLOR) if encoded.size else None
-    if image is None:
-        raise SourceError(f'{name} is no picture that OpenCV can read')
-    return bgr8(np.asarray(image, np.uint8), name, **stamped)
+    try:
+        view = ImageView.from_encoded(encoded)
+    except ImageError as error:
+        raise SourceError(f'{name}: {error}') from error
+    return bgr8(view.pixels, name, **stamped)
 
 
 def bgr8(image: npt.NDArray[np.uint8], name: str, **stamped: Any) -> SourceImage:
