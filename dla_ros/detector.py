@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dla_ros.backends import BACKENDS
 from dla_ros.backends.base import Backend, BackendOptions
-from dla_ros.decoders import DECODERS
+from dla_ros.decoders import find_decoder
 from dla_ros.decoders.base import Decoder, DecoderError, finish, Thresholds
 from dla_ros.detections import Detections
 from dla_ros.errors import BackendError
@@ -46,7 +46,7 @@ class Detector:
         self.backend = backend
         (spec,) = backend.inputs
         self.network_size = spec.shape[3], spec.shape[2]
-        self.decoder: Decoder = DECODERS[model.decoder.type](  # type: ignore[attr-defined]
+        self.decoder: Decoder = find_decoder(model.decoder.type)(  # type: ignore[attr-defined]
             model.decoder, backend.outputs, self.network_size, model.labels
         )
         backend.select_from(self.decoder.heads)

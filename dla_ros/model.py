@@ -14,15 +14,17 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     field_validator,
+    Tag,
     ValidationError,
     ValidationInfo,
 )
 import yaml
 
 from dla_ros.color import ColorOrder
-from dla_ros.decoders import DECODERS
+from dla_ros.decoders import DECODERS, find_decoder
 from dla_ros.geometry import Geometry, Padding, Rect, ResizeMode
 from dla_ros.resources import share_directory
 
@@ -45,12 +47,41 @@ Number = Annotated[float, BeforeValidator(_fraction), Field(allow_inf_nan=False)
 Positive = Annotated[Number, Field(gt=0)]
 Sha256 = Annotated[str, Field(pattern='^[0-9a-f]{64}$')]
 
+_OWN = 'package.module:Class'
+
+
+def _decoder_tag(value: Any) -> Any:
+    name = value.get('type') if isinstance(value, dict) else getattr(value, 'type', None)
+    return _OWN if isinstance(name, str) and ':' in name else name
+
+
+def _known_decoder(value: Any) -> Any:
+    if isinstance(value, dict) and isinstance(value.get('type'), str):
+        find_decoder(value['type'])
+    return value
+
+
+def _own_decoder(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    try:
+        return find_decoder(value['type']).Config.model_validate(value)
+    except ValidationError as error:
+        raise ValueError('; '.join(_faults(error))) from error
+
+
 if TYPE_CHECKING:
     DecoderConfig = BaseModel
 else:
     DecoderConfig = Annotated[
-        Union[tuple(decoder.Config for decoder in DECODERS.values())],  # noqa: UP007
-        Field(discriminator='type'),
+        Union[
+            (
+                *(Annotated[decoder.Config, Tag(name)] for name, decoder in DECODERS.items()),
+                Annotated[BaseModel, BeforeValidator(_own_decoder), Tag(_OWN)],
+            )
+        ],
+        Discriminator(_decoder_tag),
+        BeforeValidator(_known_decoder),
     ]
 
 
@@ -207,7 +238,9 @@ class Model(Section):
 def _faults(error: ValidationError) -> Iterator[str]:
     for fault in error.errors(include_url=False):
         # A discriminated union puts the chosen type into the location; it is no key of the file.
-        where = '.'.join(str(part) for part in fault['loc'] if part not in DECODERS)
+        where = '.'.join(
+            str(part) for part in fault['loc'] if part not in (*DECODERS, _OWN)
+        )
         text = fault['msg'].removeprefix('Value error, ')
         value = fault['input']
         shown = '' if isinstance(value, (dict, list)) or fault['type'] == 'value_error' else (

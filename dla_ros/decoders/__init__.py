@@ -1,5 +1,6 @@
 """Decoders, one file for each family of heads; a new one is a file and a row here."""
 
+from importlib import import_module
 from types import MappingProxyType
 
 from dla_ros.decoders.base import Decoder
@@ -11,3 +12,30 @@ DECODERS: MappingProxyType[str, type[Decoder]] = MappingProxyType({
     'yolov3': Yolov3Decoder,
 })
 """Every decoder, by the `type` in model.yaml."""
+
+
+def find_decoder(name: str) -> type[Decoder]:
+    """Return a decoder by its `type` in model.yaml: a key of DECODERS, or package.module:Class.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or the class is no decoder.
+
+    """
+    if name in DECODERS:
+        return DECODERS[name]
+    module, colon, attribute = name.partition(':')
+    if not colon:
+        raise ValueError(
+            f'no decoder {name!r}; there are {", ".join(map(repr, DECODERS))}, or name your own as '
+            'package.module:Class'
+        )
+    try:
+        decoder: type[Decoder] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f'decoder {name!r} cannot be imported: {error}') from error
+    missing = [part for part in ('Config', 'boxes') if not hasattr(decoder, part)]
+    if missing:
+        raise ValueError(f'{name!r} is no decoder: it has no {" and no ".join(missing)}')
+    return decoder
