@@ -27,9 +27,9 @@ def find_decoder(name: str) -> type[Decoder]:
         return DECODERS[name]
     module, colon, attribute = name.partition(':')
     if not colon:
+        shipped = ', '.join(map(repr, DECODERS))
         raise ValueError(
-            f'no decoder {name!r}; there are {", ".join(map(repr, DECODERS))}, or name your own as '
-            'package.module:Class'
+            f'no decoder {name!r}; there are {shipped}, or name your own as package.module:Class'
         )
     try:
         decoder: type[Decoder] = getattr(import_module(module), attribute)
