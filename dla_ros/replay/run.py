@@ -148,7 +148,7 @@ def run_job(
         detector = stack.enter_context(
             Detector.open(job.model, backend=job.backend, options=job.options)
         )
-        summary.about = dict(getattr(detector.backend, 'about', {}))
+        summary.about = dict(detector.backend.about)
         job.out.mkdir(parents=True, exist_ok=True)
         clear(job.out)
         run = _Run(job, detector, stack)

@@ -110,14 +110,20 @@ def _play(node: Any, ending: Ending, options: argparse.Namespace) -> int:
 
 
 def _images(options: argparse.Namespace) -> Iterator[SourceImage]:
-    from dla_ros.sources import open_source
+    from dla_ros.sources import open_source, SourceError
     from dla_ros.sources.selection import Selection
 
     selection = Selection.of(options)
     for _ in range(options.loop):
         for path in options.source:
             source = open_source(path, [options.topic] if options.topic else [])
-            yield from (entry.load() for entry in selection.entries(source))
+            for entry in selection.entries(source):
+                try:
+                    image = entry.load()
+                except SourceError as error:
+                    print(f'play: left out: {error}', file=sys.stderr)
+                else:
+                    yield image
 
 
 class _Clock:

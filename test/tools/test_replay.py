@@ -9,6 +9,9 @@ import sys
 import time
 
 import pytest
+from rosbags.highlevel import AnyReader
+from rosbags.rosbag2 import Writer
+from rosbags.typesys import get_typestore, Stores
 
 from dla_ros.replay.records import read_records, write_records
 from test.conftest import ROOT
@@ -104,6 +107,26 @@ def test_through_ros_gives_the_same_each_time_round(tmp_path):
     for i in (1, 2):
         assert re.search(rf'through ROS, time {i} │ 15 images, 0 differences', done.stdout)
     assert len(read_records(tmp_path / 'out/through_ros.jsonl')) == 30
+
+
+def test_through_ros_leaves_out_what_cannot_be_read(tmp_path):
+    store, bag = get_typestore(Stores.ROS2_JAZZY), tmp_path / 'bag'
+    with AnyReader([ROOT / 'demo/clip'], default_typestore=store) as reader:
+        (connection,) = (c for c in reader.connections if c.topic.endswith('/compressed'))
+        messages = [(at, bytes(raw)) for _, at, raw in reader.messages([connection])][:4]
+    # A JPEG that is none: its first bytes are zero.
+    start = messages[1][1].index(b'\xff\xd8')
+    messages[1] = messages[1][0], messages[1][1][:start] + bytes(9) + messages[1][1][start + 9 :]
+    with Writer(bag, version=9) as writer:
+        added = writer.add_connection('/cam', connection.msgtype, typestore=store)
+        for at, raw in messages:
+            writer.write(added, at, raw)
+    done = replay(
+        str(bag), '--model', 'yolo_fastest', '--out', str(tmp_path / 'out'), '--through-ros'
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'bag[1]' in done.stdout and '3 images, 0 differences' in done.stdout
+    assert 'left out: bag[1]' in (tmp_path / 'out/player.log').read_text()
 
 
 @pytest.mark.parametrize(
