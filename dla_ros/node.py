@@ -40,7 +40,7 @@ from dla_ros.ending import REPLACE_PROCESS
 from dla_ros.errors import BackendError, Remedy
 from dla_ros.geometry import Rect
 from dla_ros.image import ImageError
-from dla_ros.messages import detections_message, Transport, TRANSPORTS
+from dla_ros.messages import detections_message, TRANSPORTS
 from dla_ros.model import Model, ModelError
 from dla_ros.parameters import check_all, Parameter, ParameterError, PARAMETERS
 from dla_ros.pipeline import Pipeline, Statistics
@@ -248,7 +248,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         transport = TRANSPORTS[self._settings['image_transport']]
         self._subscription = self.create_subscription(
             transport.type, self.resolve_topic_name('image') + transport.suffix,
-            functools.partial(self._take, transport),
+            self._take,
             _qos(self._settings['input_qos'], self._settings['input_queue_size']),
             event_callbacks=SubscriptionEventCallbacks(
                 incompatible_qos=functools.partial(
@@ -384,11 +384,11 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
 
     # Frames
 
-    def _take(self, transport: Transport, message: Any) -> None:
+    def _take(self, message: Any) -> None:
         self._statistics.receive()
+        transport = TRANSPORTS[self._settings['image_transport']]
         try:
-            encoding = self._settings['input_encoding']
-            view = transport.view(message, encoding).require_color()
+            view = transport.view(message, self._settings['input_encoding']).require_color()
         except ImageError as error:
             self._statistics.drop(error.kind)
             self._say_failure(error.kind, str(error))
