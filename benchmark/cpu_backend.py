@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from dla_ros.decoders.base import Head, select_candidates
+from dla_ros.decoders.heads import Head, select_candidates
 from dla_ros.image import ImageView
 from dla_ros.model import InputConfig
 from dla_ros.preprocess import Preprocessor
@@ -71,7 +71,7 @@ def select_case(passing: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
         tensors[f'head{size}'] = head
     cells = random.choice(80 * 80, passing, replace=False)
     tensors['head80'][0, 4].reshape(-1)[cells] = 0.9
-    heads = [Head(f'head{s}', 1, 80, (640 / s, 640 / s), sigmoid=False) for s in sizes]
+    heads = [Head.packed(f'head{s}', 80, (640 / s, 640 / s)) for s in sizes]
 
     def naive() -> npt.NDArray[Any]:
         flat = np.concatenate(

@@ -28,7 +28,7 @@ import torch.nn.functional as functional
 from dla_ros.cuda.owners import DeviceBuffer, Owners, PinnedBuffer, PrimaryContext, Stream
 from dla_ros.cuda.preprocess import ImagePreprocessor
 from dla_ros.cuda.select import Selector
-from dla_ros.decoders.base import Head
+from dla_ros.decoders.heads import Head
 from dla_ros.geometry import Geometry
 from dla_ros.image import find_encoding, ImageView
 from dla_ros.model import InputConfig
@@ -337,9 +337,8 @@ class Bench:
         values = random.normal(-6, 0.5, spec.shape).astype(np.float16)
         cells = random.choice(BOXES, PASSING, replace=False)
         values[0, 4 + random.integers(0, CLASSES, PASSING), 0, cells] = 2
-        head = Head('head', 1, CLASSES, (8.0, 8.0), sigmoid=True, objectness=False)
+        head = Head.packed('head', CLASSES, (8.0, 8.0), 'sigmoid', objectness=False)
         selector = self.owners.hold(Selector([head], [spec], self.context.architecture))
-        found, host = selector.buffers(self.owners)
         packed = np.zeros(spec.size, np.uint8)
         spec.pack(values, packed)
         tensor = torch.from_numpy(packed).cuda()
@@ -347,13 +346,14 @@ class Bench:
         staged = self.owners.hold(PinnedBuffer(spec.size))
         staged.array[:] = packed
         device.upload(staged, self.stream)
+        found = selector.buffers(self.owners, {'head': device}, self.stream)
 
         def ours() -> None:
-            selector.queue({'head': device}, found, host, CONFIDENCE, self.stream)
+            selector.queue({'head': device}, found, CONFIDENCE, self.stream)
 
         def floor() -> None:
             self.empty()
-            found.download(host, self.stream, host.size)
+            found.device.download(found.host, self.stream, found.host.size)
 
         def chain() -> Any:
             groups = tensor.view(torch.float16).reshape(-1, BOXES, 16).permute(0, 2, 1)
@@ -364,7 +364,7 @@ class Bench:
 
         ours()
         assert self.stream.drain(5.0)
-        assert len(selector.candidates(found, host).score) == PASSING == chain().shape[1]
+        assert len(selector.candidates(found).score) == PASSING == chain().shape[1]
         kernel_us, floor_us = self.clock.device_us(ours), self.clock.device_us(floor)
         called = [self.clock.called_us(work) for work in (ours, floor, chain)]
         return [

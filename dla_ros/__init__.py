@@ -6,7 +6,6 @@ from typing import Any, TYPE_CHECKING
 if TYPE_CHECKING:
     from dla_ros.backends.base import BackendOptions as BackendOptions
     from dla_ros.decoders.base import Thresholds as Thresholds
-    from dla_ros.detections import Detections as Detections
     from dla_ros.detector import Detector as Detector
     from dla_ros.errors import (
         BackendError as BackendError,
@@ -27,14 +26,20 @@ if TYPE_CHECKING:
         Model as Model,
         ModelError as ModelError,
     )
+    from dla_ros.predictions import (
+        Classification as Classification,
+        Detections as Detections,
+        Segmentation as Segmentation,
+    )
     from dla_ros.tensor import TensorSpec as TensorSpec
 
 # Imported on first use: the node's entry point must answer signals before numpy is loaded.
 _HOMES = {
     'BackendError': 'errors',
     'BackendOptions': 'backends.base',
+    'Classification': 'predictions',
     'DeadlineError': 'errors',
-    'Detections': 'detections',
+    'Detections': 'predictions',
     'Detector': 'detector',
     'DlaError': 'errors',
     'ENCODINGS': 'image',
@@ -45,6 +50,7 @@ _HOMES = {
     'ModelError': 'model',
     'Rect': 'geometry',
     'Remedy': 'errors',
+    'Segmentation': 'predictions',
     'TensorSpec': 'tensor',
     'Thresholds': 'decoders.base',
 }

@@ -1,4 +1,4 @@
-"""The public API that needs no ROS: open a model, give it an image, get detections."""
+"""The public API that needs no ROS: open a model, give it an image, get a prediction."""
 
 from __future__ import annotations
 
@@ -14,21 +14,36 @@ import numpy.typing as npt
 from dla_ros.backends import BACKENDS
 from dla_ros.backends.base import Backend, BackendOptions
 from dla_ros.decoders import find_decoder
-from dla_ros.decoders.base import Decoder, DecoderError, finish, Thresholds
-from dla_ros.detections import Detections
+from dla_ros.decoders.base import Decoder, DecoderError, Thresholds
 from dla_ros.errors import BackendError
 from dla_ros.geometry import Geometry, Rect
 from dla_ros.image import ImageError, ImageView
 from dla_ros.model import Model, ModelError
+from dla_ros.predictions import Prediction
+from dla_ros.tensor import four_dimensions
 
 
 @dataclass(frozen=True)
 class Result:
-    """The detections of one frame, milliseconds by stage, and tensors; see Completion."""
+    """What one frame gives.
 
-    detections: Detections
+    Attributes
+    ----------
+    prediction:
+        What the decoder makes of it; None if the model has no decoder.
+    stages:
+        Milliseconds by stage.
+    tensors:
+        All outputs by name, float32 [n, c, h, w]; empty unless the detector was opened for them.
+    not_finite:
+        Boxes that were left out because their score is NaN or infinite.
+
+    """
+
+    prediction: Prediction | None
     stages: dict[str, float]
     tensors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    not_finite: int = 0
 
 
 class Detector:
@@ -40,16 +55,18 @@ class Detector:
     `submit` and `collect` keep several frames in flight; calling the detector does both.
     """
 
-    def __init__(self, model: Model, backend: Backend) -> None:
+    def __init__(self, model: Model, backend: Backend, *, tensors: bool = False) -> None:
         """Take over an open backend; `Detector.open` is the usual way."""
         self.model = model
         self.backend = backend
+        self._tensors = tensors
         (spec,) = backend.inputs
         self.network_size = spec.shape[3], spec.shape[2]
         self.decoder: Decoder = find_decoder(model.decoder.type)(  # type: ignore[attr-defined]
             model.decoder, backend.outputs, self.network_size, model.labels
         )
-        backend.select_from(self.decoder.heads)
+        outputs = [spec.name for spec in backend.outputs]
+        backend.read_from(self.decoder.heads, outputs if tensors else self.decoder.tensors)
         self._geometries: dict[int, Geometry] = {}
         self._thresholds: dict[int, Thresholds] = {}
 
@@ -60,6 +77,7 @@ class Detector:
         *,
         backend: str = 'onnxruntime',
         options: BackendOptions | None = None,
+        tensors: bool = False,
     ) -> Detector:
         """Open a model.
 
@@ -71,6 +89,8 @@ class Detector:
             A name in BACKENDS.
         options:
             See BackendOptions.
+        tensors:
+            Whether results also have the network's outputs.
 
         Raises
         ------
@@ -87,7 +107,7 @@ class Detector:
         loaded = model if isinstance(model, Model) else Model.load(model)
         opened = BACKENDS[backend].open(loaded, options or BackendOptions())
         try:
-            return cls(loaded, opened)
+            return cls(loaded, opened, tensors=tensors)
         except DecoderError as error:
             opened.close()
             raise ModelError(f'model {loaded.name!r} does not fit its network: {error}') from error
@@ -114,16 +134,55 @@ class Detector:
         self._geometries[slot] = geometry
         self._thresholds[slot] = thresholds
 
+    def submit_tensor(
+        self,
+        slot: int,
+        tensor: npt.NDArray[np.float32],
+        thresholds: Thresholds,
+    ) -> None:
+        """Queue the network's input on a free slot and return at once.
+
+        The prediction is in pixels of the network's input, for nothing is known of the image.
+
+        Parameters
+        ----------
+        slot:
+            See Backend.submit.
+        tensor:
+            float32 of the input's shape [n, c, h, w], preprocessed.
+        thresholds:
+            See Thresholds.
+
+        Raises
+        ------
+        ImageError
+            If the tensor has another shape.
+
+        """
+        (spec,) = self.backend.inputs
+        if four_dimensions(tensor.shape) != spec.shape:
+            raise ImageError(
+                'tensor', f'the tensor is {tensor.shape}, but the network takes {spec.shape}'
+            )
+        self.backend.submit_tensor(slot, tensor, thresholds.confidence)
+        self._geometries[slot] = Geometry.fit(self.network_size, self.network_size, 'stretch')
+        self._thresholds[slot] = thresholds
+
     def collect(self, slot: int, timeout: float) -> Result:
-        """Wait for a slot's detections, at most `timeout` seconds; see Backend.collect."""
+        """Wait for a slot's result, at most `timeout` seconds; see Backend.collect."""
         completion = self.backend.collect(slot, timeout)
         start = time.perf_counter()
-        boxes = self.decoder.boxes(completion.candidates)
-        detections = finish(
-            boxes, completion.candidates, self._geometries[slot], self._thresholds[slot]
-        )
+        prediction = None
+        if self.decoder.makes is not None:
+            prediction = self.decoder.decode(
+                completion.candidates, completion.tensors, self._geometries[slot],
+                self._thresholds[slot],
+            )
         stages = {**completion.stages, 'decode': 1e3 * (time.perf_counter() - start)}
-        return Result(detections, stages, completion.tensors)
+        return Result(
+            prediction, stages, completion.tensors if self._tensors else {},
+            completion.candidates.not_finite,
+        )
 
     def __call__(
         self,
@@ -133,8 +192,8 @@ class Detector:
         thresholds: Thresholds | None = None,
         roi: Rect | None = None,
         timeout: float = 60.0,
-    ) -> Detections:
-        """Detect objects in one image.
+    ) -> Any:
+        """Run the network on one image.
 
         Parameters
         ----------
@@ -149,6 +208,11 @@ class Detector:
         timeout:
             Seconds.
 
+        Returns
+        -------
+        Detections, Classification or Segmentation, as the model's decoder makes; None without
+        decoder.
+
         Raises
         ------
         ImageError
@@ -159,7 +223,7 @@ class Detector:
         """
         view = image if isinstance(image, ImageView) else ImageView.from_array(image, encoding)
         self.submit(0, view, thresholds or Thresholds(), roi)
-        return self.collect(0, timeout).detections
+        return self.collect(0, timeout).prediction
 
     def close(self) -> None:
         """Release the backend; safe to call twice."""

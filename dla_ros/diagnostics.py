@@ -46,6 +46,8 @@ def status(
         level, message = DiagnosticStatus.ERROR, f'frames failed: {", ".join(sorted(new))}'
     elif new:
         level, message = DiagnosticStatus.WARN, f'images rejected: {", ".join(sorted(new))}'
+    elif snapshot['not_finite'] > previous['not_finite']:
+        level, message = DiagnosticStatus.WARN, 'scores are NaN or infinite: overflow?'
     elif state != 'active':
         level, message = DiagnosticStatus.WARN, f'{state}: no images are taken'
     elif snapshot['received'] == previous['received']:
@@ -61,6 +63,7 @@ def status(
         **facts,
         'received': snapshot['received'],
         'processed': snapshot['processed'],
+        'scores not finite': snapshot['not_finite'],
         **{f'dropped {reason}': count for reason, count in sorted(dropped.items())},
         **{
             f'{stage} ms p50/p99': f'{p50:.2f} / {p99:.2f}'

@@ -25,6 +25,7 @@ import yaml
 
 from dla_ros.color import ColorOrder
 from dla_ros.decoders import DECODERS, find_decoder
+from dla_ros.decoders.none import NoneConfig
 from dla_ros.geometry import Geometry, Padding, Rect, ResizeMode
 from dla_ros.resources import share_directory
 
@@ -173,7 +174,8 @@ class Model(Section):
     input:
         Preprocessing.
     decoder:
-        Which decoder, with its constants.
+        Which decoder, with its constants; `type: none` for a network whose tensors are decoded
+        elsewhere, which needs no labels.
 
     """
 
@@ -184,9 +186,11 @@ class Model(Section):
     loadable: ModelFile | None = None
     loadable_sha256: Sha256 | None = None
     scales: dict[str, Positive] = {}
-    labels: Annotated[tuple[str, ...], BeforeValidator(_labels), Field(min_length=1)]
     input: InputConfig
     decoder: DecoderConfig
+    labels: Annotated[
+        tuple[str, ...], BeforeValidator(_labels), Field(validate_default=True)
+    ] = ()
 
     @field_validator('onnx_sha256', 'loadable_sha256')
     @classmethod
@@ -200,7 +204,11 @@ class Model(Section):
 
     @field_validator('labels')
     @classmethod
-    def _labels_are_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+    def _labels_are_names(
+        cls, labels: tuple[str, ...], info: ValidationInfo
+    ) -> tuple[str, ...]:
+        if not labels and not isinstance(info.data.get('decoder'), NoneConfig):
+            raise ValueError('the decoder needs a name for each class')
         empty = [str(i) for i, label in enumerate(labels) if not label]
         if empty:
             raise ValueError(f'empty name for class {", ".join(empty)}')

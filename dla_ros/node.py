@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import difflib
 import functools
 import traceback
@@ -23,28 +23,29 @@ from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter as RosParameter
 from rclpy.qos import (
+    DurabilityPolicy,
     qos_policy_name_from_kind,
     qos_profile_sensor_data,
     qos_profile_system_default,
     QoSProfile,
 )
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray
 
 from dla_ros import diagnostics
 from dla_ros.backends.base import BackendOptions
+from dla_ros.debug_image import DebugImage
 from dla_ros.decoders.base import Thresholds
-from dla_ros.detections import Detections
-from dla_ros.detector import Detector
+from dla_ros.detector import Detector, Result
 from dla_ros.ending import REPLACE_PROCESS
 from dla_ros.errors import BackendError, Remedy
 from dla_ros.geometry import Rect
-from dla_ros.image import ImageError
-from dla_ros.messages import detections_message, TRANSPORTS
+from dla_ros.image import ImageError, ImageView
+from dla_ros.messages import label_info_message
 from dla_ros.model import Model, ModelError
 from dla_ros.parameters import check_all, Parameter, ParameterError, PARAMETERS
 from dla_ros.pipeline import Pipeline, Statistics
 from dla_ros.recovery import RecoveryPolicy
+from dla_ros.topics import result_topics, Source, SOURCES, Topic
 
 NODE_NAME = 'dla_node'
 _BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
@@ -77,9 +78,9 @@ def _logged(transition: Callback) -> Callback:
 
 
 class DlaNode(LifecycleNode):  # type: ignore[misc]
-    """Subscribes to images, runs the network, publishes detections.
+    """Subscribes to images, runs the network, publishes what it makes of them.
 
-    Every topic is relative: `image` in, `detections_output` out; /diagnostics is the exception.
+    Every topic is relative, see topics.py; /diagnostics is the exception.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -96,7 +97,9 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         self._recovery = RecoveryPolicy(0, 0.0)
         self._trouble = ''
         self._retry: Any = None
-        self._publisher: Any = None
+        self._publishers: list[tuple[Topic, Any]] = []
+        self._label_info: Any = None
+        self._debug: DebugImage | None = None
         self._subscription: Any = None
         self._settings: dict[str, Any] = {}
         self._thresholds = Thresholds()
@@ -174,6 +177,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         self._thresholds = Thresholds(
             confidence=values['confidence_threshold'],
             nms=values['nms_threshold'],
+            class_agnostic=values['class_agnostic_nms'],
             max_detections=values['max_detections'],
             class_ids=self._class_ids(values['class_filter']),
         )
@@ -200,9 +204,14 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
 
     @_logged
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Open the model on the backend and create the publisher."""
+        """Open the model on the backend and create the publishers."""
         values = self._values()
         self._settings = values
+        if self._source.type is None:
+            raise ParameterError(
+                "input 'tensors' needs the package isaac_ros_tensor_list_interfaces, which is not "
+                'installed here'
+            )
         self._model = Model.load(values['model'])
         self._recovery = RecoveryPolicy(values['max_recoveries'], values['recovery_delay'])
         self._detector = self._open_detector()
@@ -211,15 +220,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
             values['roi_top_left_x'], values['roi_top_left_y'],
             values['crop_width'], values['crop_height'],
         )
-        self._publisher = self.create_lifecycle_publisher(
-            Detection2DArray, 'detections_output',
-            _qos(values['output_qos'], values['output_queue_size']),
-            event_callbacks=PublisherEventCallbacks(
-                incompatible_qos=functools.partial(
-                    self._warn_qos, 'detections_output', values['output_qos']
-                )
-            ),
-        )
+        self._create_publishers(self._detector)
         backend = self._detector.backend
         tensors = '; '.join(map(str, (*backend.inputs, *backend.outputs)))
         about = ', '.join(f'{key} {value}' for key, value in backend.about.items())
@@ -227,6 +228,38 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
             f'model {self._model.name} on {backend.name} ({about}): {tensors}'
         )
         return super().on_configure(state)
+
+    def _create_publishers(self, detector: Detector) -> None:
+        values, model = self._settings, detector.model
+        makes = detector.decoder.makes
+        if makes is None and values['output'] == 'predictions':
+            raise ParameterError(
+                f"output: model {model.name!r} has no decoder (type none), so there are no "
+                "predictions; set output:='tensors'"
+            )
+        for topic in result_topics(model, makes, detector.backend.outputs, values['output']):
+            publisher = self.create_lifecycle_publisher(
+                topic.type, topic.name,
+                _qos(values['output_qos'], values['output_queue_size']),
+                event_callbacks=PublisherEventCallbacks(
+                    incompatible_qos=functools.partial(
+                        self._warn_qos, topic.name, values['output_qos']
+                    )
+                ),
+            )
+            self._publishers.append((topic, publisher))
+        if makes is not None and values['output'] != 'tensors':
+            self._publish_label_info(model)
+            self._debug = DebugImage(self)
+
+    def _publish_label_info(self, model: Model) -> None:
+        header = Header(stamp=self.get_clock().now().to_msg())
+        message = label_info_message(
+            model.name, model.labels, self._thresholds.confidence, header
+        )
+        latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._label_info = self.create_publisher(type(message), 'label_info', latched)
+        self._label_info.publish(message)
 
     def _open_detector(self) -> Detector:
         values = self._settings
@@ -238,6 +271,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
                 values['depth'], values['threads'], values['dla_core'], values['task_timeout'],
                 values['emulate'], values['staging'],
             ),
+            tensors=values['output'] != 'predictions',
         )
 
     @_logged
@@ -245,21 +279,27 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         """Start the pipeline and take images."""
         result = super().on_activate(state)
         self._start_pipeline()
-        transport = TRANSPORTS[self._settings['image_transport']]
+        source = self._source
         self._subscription = self.create_subscription(
-            transport.type, self.resolve_topic_name('image') + transport.suffix,
+            source.type, self.resolve_topic_name(source.topic) + source.suffix,
             self._take,
             _qos(self._settings['input_qos'], self._settings['input_queue_size']),
             event_callbacks=SubscriptionEventCallbacks(
                 incompatible_qos=functools.partial(
-                    self._warn_qos, 'image', self._settings['input_qos']
+                    self._warn_qos, source.topic, self._settings['input_qos']
                 )
             ),
         )
-        self.get_logger().info(
-            f'{self._subscription.topic_name} -> {self._publisher.topic_name}'
-        )
+        names = ', '.join(publisher.topic_name for _, publisher in self._publishers)
+        self.get_logger().info(f'{self._subscription.topic_name} -> {names}')
         return result
+
+    @property
+    def _source(self) -> Source:
+        values = self._settings
+        return SOURCES[
+            'tensors' if values['input'] == 'tensors' else values['image_transport']
+        ]
 
     def _start_pipeline(self) -> None:
         if self._detector is None:  # It broke before the node was deactivated.
@@ -386,20 +426,30 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
 
     def _take(self, message: Any) -> None:
         self._statistics.receive()
-        transport = TRANSPORTS[self._settings['image_transport']]
+        pipeline, detector = self._pipeline, self._detector
+        if pipeline is None or detector is None:  # It is being recovered.
+            self._statistics.drop('recovery')
+            return
         try:
-            view = transport.view(message, self._settings['input_encoding']).require_color()
+            (spec,) = detector.backend.inputs
+            data = self._source.read(message, self._settings['input_encoding'], spec)
         except ImageError as error:
             self._statistics.drop(error.kind)
             self._say_failure(error.kind, str(error))
             return
-        if self._pipeline is None:  # It is being recovered.
-            self._statistics.drop('recovery')
-            return
-        self._pipeline.push(view, message.header, self._thresholds, self._roi)
+        view = data if isinstance(data, ImageView) else None
+        pipeline.push(data, (message.header, view), self._thresholds, self._roi)
 
-    def _publish(self, labels: Sequence[str], detections: Detections, header: Header) -> None:
-        self._publisher.publish(detections_message(detections, header, labels))
+    def _publish(
+        self, labels: tuple[str, ...], result: Result, tag: tuple[Header, ImageView | None]
+    ) -> None:
+        header, view = tag
+        for topic, publisher in self._publishers:
+            message = topic.message(result, header, labels)
+            if message is not None:
+                publisher.publish(message)
+        if self._debug is not None and view is not None and result.prediction is not None:
+            self._debug.offer(view, result.prediction, header, labels)
 
     # What the node says
 
@@ -474,10 +524,19 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         finally:
             released = self._close_detector()
             self._model = None
-            publisher, self._publisher = self._publisher, None
-            if publisher is not None:
-                self.destroy_lifecycle_publisher(publisher)
+            self._destroy_publishers()
         return released
+
+    def _destroy_publishers(self) -> None:
+        debug, self._debug = self._debug, None
+        if debug is not None:
+            debug.close()
+        label_info, self._label_info = self._label_info, None
+        if label_info is not None:
+            self.destroy_publisher(label_info)
+        publishers, self._publishers = self._publishers, []
+        for _, publisher in publishers:
+            self.destroy_lifecycle_publisher(publisher)
 
     def _close_detector(self) -> bool:
         """Release the backend; return False if only a new process can go on."""

@@ -13,6 +13,8 @@ from dla_ros.image import ENCODINGS
 Value = str | bool | int | float | list[str]
 
 TRANSPORT_NAMES = ('raw', 'compressed')
+INPUT_NAMES = ('image', 'tensors')
+OUTPUT_NAMES = ('predictions', 'tensors', 'both')
 QOS_NAMES = ('SENSOR_DATA', 'DEFAULT', 'SYSTEM_DEFAULT')
 
 
@@ -161,11 +163,26 @@ PARAMETERS: tuple[Parameter, ...] = (
         unit='IoU', least=0.0, most=1.0, dynamic=True,
     ),
     Parameter(
+        'class_agnostic_nms', False,
+        'Whether boxes of different classes that overlap so are one object too.', dynamic=True,
+    ),
+    Parameter(
         'max_detections', 100, 'At most so many detections of an image, the best.',
         least=1, most=10000, dynamic=True,
     ),
     Parameter(
         'class_filter', [], 'Only these labels; empty for all.', dynamic=True,
+    ),
+    Parameter(
+        'input', 'image',
+        'What comes in: images, or the preprocessed network input as a TensorList on tensor_pub.',
+        choices=INPUT_NAMES,
+    ),
+    Parameter(
+        'output', 'predictions',
+        'What is published: what the model\'s decoder makes, the network\'s outputs as a '
+        'TensorList on tensor_sub, or both.',
+        choices=OUTPUT_NAMES,
     ),
     Parameter(
         'image_transport', 'raw',
@@ -200,7 +217,7 @@ PARAMETERS: tuple[Parameter, ...] = (
         least=1, most=1000,
     ),
     Parameter(
-        'output_qos', 'DEFAULT', 'Quality of service of detections_output.', choices=QOS_NAMES,
+        'output_qos', 'DEFAULT', 'Quality of service of the results.', choices=QOS_NAMES,
     ),
     Parameter(
         'output_queue_size', 10, 'Messages that the middleware keeps for slow subscribers.',

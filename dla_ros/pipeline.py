@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dla_ros.decoders.base import Thresholds
-from dla_ros.detections import Detections
 from dla_ros.detector import Detector, Result
 from dla_ros.errors import BackendError, DeadlineError, Remedy
 from dla_ros.geometry import Rect
@@ -29,8 +29,9 @@ class Frame:
 
     Attributes
     ----------
-    view:
-        The image; its buffer must stay as it is until the result is there.
+    data:
+        The image, or the network's input as float32 [n, c, h, w]; its buffer must stay as it is
+        until the result is there.
     tag:
         Whatever the caller wants back with the result: the message's header, say.
     thresholds, roi:
@@ -40,7 +41,7 @@ class Frame:
 
     """
 
-    view: ImageView
+    data: ImageView | npt.NDArray[np.float32]
     tag: Any
     thresholds: Thresholds
     roi: Rect | None
@@ -54,6 +55,7 @@ class Statistics:
         self._lock = threading.Lock()
         self.received = 0
         self.processed = 0
+        self.not_finite = 0
         self.dropped: Counter[str] = Counter()
         self._latencies: dict[str, deque[float]] = {}
 
@@ -68,10 +70,11 @@ class Statistics:
             self.dropped[reason] += 1
             return self.dropped[reason]
 
-    def process(self, stages: dict[str, float]) -> None:
-        """Count a result, with its milliseconds by stage."""
+    def process(self, stages: dict[str, float], not_finite: int = 0) -> None:
+        """Count a result, with its milliseconds by stage and its scores that are no numbers."""
         with self._lock:
             self.processed += 1
+            self.not_finite += not_finite
             for stage, milliseconds in stages.items():
                 self._latencies.setdefault(stage, deque(maxlen=_WINDOW)).append(milliseconds)
 
@@ -82,6 +85,7 @@ class Statistics:
             counts = {
                 'received': self.received,
                 'processed': self.processed,
+                'not_finite': self.not_finite,
                 'dropped': dict(self.dropped),
             }
         percentiles = {
@@ -105,7 +109,7 @@ class Pipeline:
         *,
         depth: int,
         statistics: Statistics,
-        on_result: Callable[[Detections, Any], None],
+        on_result: Callable[[Result, Any], None],
         on_failure: Callable[[str, str, Remedy], None],
         frame_timeout: float = 5.0,
     ) -> None:
@@ -120,7 +124,7 @@ class Pipeline:
         statistics:
             Where results and drops are counted; `receive` is the caller's.
         on_result:
-            Called with the detections and the frame's tag, on the collecting thread.
+            Called with the result and the frame's tag, on the collecting thread.
         on_failure:
             Called with the reason, a sentence and the remedy for each frame that gets no result
             though it was started, on either thread.
@@ -150,10 +154,14 @@ class Pipeline:
             thread.start()
 
     def push(
-        self, view: ImageView, tag: Any, thresholds: Thresholds, roi: Rect | None = None
+        self,
+        data: ImageView | npt.NDArray[np.float32],
+        tag: Any,
+        thresholds: Thresholds,
+        roi: Rect | None = None,
     ) -> bool:
-        """Take an image; return False if the pipeline is closing and it was not taken."""
-        frame = Frame(view, tag, thresholds, roi, time.monotonic())
+        """Take a frame; return False if the pipeline is closing and it was not taken."""
+        frame = Frame(data, tag, thresholds, roi, time.monotonic())
         with self._changed:
             if self._closing:
                 return False
@@ -215,7 +223,7 @@ class Pipeline:
                 frame, slot = self._waiting.popleft(), self._free.popleft()
                 self._submitting_since = time.monotonic()
             try:
-                self._detector.submit(slot, frame.view, frame.thresholds, frame.roi)
+                self._submit(slot, frame)
             except Exception as error:
                 # Whatever it is: it must not end this thread, and with it all that follows.
                 self._free_slot(slot)
@@ -227,6 +235,12 @@ class Pipeline:
                     self._changed.notify_all()
             finally:
                 self._submitting_since = None
+
+    def _submit(self, slot: int, frame: Frame) -> None:
+        if isinstance(frame.data, ImageView):
+            self._detector.submit(slot, frame.data, frame.thresholds, frame.roi)
+        else:
+            self._detector.submit_tensor(slot, frame.data, frame.thresholds)
 
     def _collect_loop(self) -> None:
         while True:
@@ -262,14 +276,15 @@ class Pipeline:
             return
         ready = time.monotonic()
         try:
-            self._on_result(result.detections, frame.tag)
+            self._on_result(result, frame.tag)
         except Exception as error:
             self._fail(error, 'publish')
             return
         done = time.monotonic()
-        self._statistics.process({
+        stages = {
             **result.stages, 'publish': 1e3 * (done - ready), 'total': 1e3 * (done - frame.arrived)
-        })
+        }
+        self._statistics.process(stages, result.not_finite)
 
     def _recover_late(self) -> None:
         for slot in list(self._late):

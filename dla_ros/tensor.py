@@ -21,6 +21,16 @@ _NCHW, _NHWC, _NCXHWX = 1, 2, 3
 _IMAGE, _FEATURE, _PLANAR = 0, 2, 3
 
 
+def four_dimensions(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape (n, c, h, w) of a tensor with fewer dimensions, others as they are.
+
+    [n, c] becomes (n, c, 1, 1), and [n, rows, columns] becomes (n, 1, rows, columns).
+    """
+    if len(shape) == 2:
+        return (*shape, 1, 1)
+    return (shape[0], 1, *shape[1:]) if len(shape) == 3 else shape
+
+
 def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 

@@ -35,10 +35,12 @@ def clean(*, violations: tuple[str, ...] = ()) -> Iterator[emulation.Emulator]:
     assert broken == set(violations), emulator.violations()
 
 
-def opened(path: str | Path, **options: Any) -> Detector:
+def opened(path: str | Path, *, tensors: bool = False, **options: Any) -> Detector:
     """Open a model on the emulated DLA."""
     settings = {'emulate': True, 'task_timeout': 0.5, **options}
-    return Detector.open(path, backend='cudla', options=BackendOptions(**settings))
+    return Detector.open(
+        path, backend='cudla', options=BackendOptions(**settings), tensors=tensors
+    )
 
 
 def usage(key: str) -> int:

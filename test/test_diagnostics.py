@@ -7,8 +7,11 @@ from dla_ros.diagnostics import status
 OK, WARN, ERROR = b'\x00', b'\x01', b'\x02'
 
 
-def snapshot(received=0, processed=0, **dropped):
-    return {'received': received, 'processed': processed, 'dropped': dropped, 'latency': {}}
+def snapshot(received=0, processed=0, not_finite=0, **dropped):
+    return {
+        'received': received, 'processed': processed, 'not_finite': not_finite,
+        'dropped': dropped, 'latency': {},
+    }
 
 
 @pytest.mark.parametrize(
@@ -19,6 +22,7 @@ def snapshot(received=0, processed=0, **dropped):
         ('active', snapshot(1, 1, step=1), WARN, 'no images arrive'),
         ('active', snapshot(5, 3, step=2), WARN, 'images rejected: step'),
         ('active', snapshot(5, 3, step=2, deadline=1), ERROR, 'frames failed: deadline, step'),
+        ('active', snapshot(5, 5, not_finite=3), WARN, 'scores are NaN or infinite'),
         ('active', snapshot(5, 3, backend=1), ERROR, 'frames failed: backend'),
         ('inactive', snapshot(1, 1, step=1), WARN, 'inactive: no images'),
         ('unconfigured', snapshot(1, 1, step=1), WARN, 'unconfigured'),

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from std_msgs.msg import Header
 
-from dla_ros.detections import Detections
 from dla_ros.image import ImageError
-from dla_ros.messages import detection_rows, detections_message, image_view, TRANSPORTS
+from dla_ros.messages import detection_rows, detections_message, image_view
 from dla_ros.parameters import TRANSPORT_NAMES
+from dla_ros.predictions import Detections
+from dla_ros.topics import SOURCES
 from test.ros import message
 
 
 def test_every_transport_is_a_choice_of_the_parameter():
-    assert tuple(TRANSPORTS) == TRANSPORT_NAMES
+    assert tuple(SOURCES) == (*TRANSPORT_NAMES, 'tensors')
 
 
 def test_an_image_message_is_viewed_without_a_copy():

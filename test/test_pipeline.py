@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from dla_ros.decoders.base import Thresholds
-from dla_ros.detections import Detections
 from dla_ros.detector import Detector, Result
 from dla_ros.errors import BackendError, DeadlineError, Remedy
 from dla_ros.image import ImageError, ImageView
 from dla_ros.pipeline import Pipeline, Statistics
+from dla_ros.predictions import Detections
 from test.conftest import picture
 
 VIEW = ImageView.from_array(np.zeros((2, 2, 3), np.uint8))
@@ -67,7 +67,7 @@ class Harness:
             self.detector,  # type: ignore[arg-type]
             depth=depth,
             statistics=self.statistics,
-            on_result=lambda detections, tag: self.results.append(tag),
+            on_result=lambda result, tag: self.results.append(tag),
             on_failure=self._fail,
             frame_timeout=frame_timeout,
         )
@@ -255,7 +255,7 @@ def test_under_load_the_age_of_results_stays_bounded():
     h = ScriptedDetector(2)
     pipeline = Pipeline(
         h, depth=2, statistics=statistics,  # type: ignore[arg-type]
-        on_result=lambda detections, tag: ages.append(time.monotonic() - tag),
+        on_result=lambda result, tag: ages.append(time.monotonic() - tag),
         on_failure=lambda *failure: None,
     )
     ending = threading.Event()
@@ -284,7 +284,7 @@ def test_with_a_real_detector():
     with Detector.open('yolo_fastest') as detector:
         pipeline = Pipeline(
             detector, depth=2, statistics=Statistics(),
-            on_result=lambda detections, tag: results.append((tag, len(detections))),
+            on_result=lambda result, tag: results.append((tag, len(result.prediction))),
             on_failure=lambda reason, text, remedy: results.append((reason, text)),
         )
         for name in ('coral_cat.bmp', 'coral_sunflower.bmp', 'skimage_coffee.png'):

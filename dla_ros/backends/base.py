@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, get_args, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dla_ros.decoders.base import Candidates, Head
+from dla_ros.decoders.heads import Candidates, Head
 from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
 from dla_ros.model import Model
@@ -38,8 +38,6 @@ class BackendOptions:
     staging:
         How a GPU reads images: `mapped` straight from pinned host memory, `copied` from its own
         memory, `auto` as suits it.
-    tensors:
-        Whether frames also give the network's outputs.
 
     """
 
@@ -49,7 +47,6 @@ class BackendOptions:
     task_timeout: float = 1.0
     emulate: bool = False
     staging: Staging = 'auto'
-    tensors: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,15 @@ class Backend(Protocol):
     def open(cls, model: Model, options: BackendOptions) -> Backend:
         """Acquire all that the network needs; raise BackendError and hold nothing if it fails."""
 
-    def select_from(self, heads: Sequence[Head]) -> None:
-        """Say where candidates are found, once, before the first `submit`, and get ready for it.
+    def read_from(self, heads: Sequence[Head], tensors: Collection[str]) -> None:
+        """Say what frames give, once, before the first `submit`, and get ready for it.
+
+        Parameters
+        ----------
+        heads:
+            Where candidates are searched for.
+        tensors:
+            The names of the outputs that come back whole.
 
         Raises
         ------
@@ -102,6 +106,11 @@ class Backend(Protocol):
 
         The image's buffer must stay as it is until the slot is collected.
         """
+
+    def submit_tensor(
+        self, slot: int, tensor: npt.NDArray[np.float32], confidence: float
+    ) -> None:
+        """Queue a network input, [n, c, h, w], on a free slot and return at once."""
 
     def collect(self, slot: int, timeout: float) -> Completion:
         """Wait for a slot, at most `timeout` seconds, and free it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import itertools
 import threading
@@ -25,9 +25,9 @@ from dla_ros.cuda.dla import (
 )
 from dla_ros.cuda.owners import DeviceBuffer, Event, Owners, PinnedBuffer, PrimaryContext, Stream
 from dla_ros.cuda.preprocess import ImagePreprocessor
-from dla_ros.cuda.select import Selector
+from dla_ros.cuda.select import Found, Selector
 from dla_ros.cuda.unpack import Unpacked, Unpacker
-from dla_ros.decoders.base import Head
+from dla_ros.decoders.heads import Head
 from dla_ros.errors import BackendError, DeadlineError, DlaError, Remedy
 from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
@@ -61,12 +61,16 @@ class _Staging:
         self._device = None if self._mapped else self._buffers.hold(DeviceBuffer(size))
         self._address = self._device.address if self._device else self._host.device_address
 
+    def pinned(self, size: int) -> PinnedBuffer:
+        """Return the pinned memory, with room for at least so many bytes."""
+        if size > self.size:
+            self._buffers.close()
+            self._allocate(size)
+        return self._host
+
     def put(self, data: npt.NDArray[np.uint8], stream: Stream) -> int:
         """Take an image's bytes and return where the GPU finds them; queue the copy, if any."""
-        if data.size > self.size:
-            self._buffers.close()
-            self._allocate(data.size)
-        self._host.array[: data.size] = data
+        self.pinned(data.size).array[: data.size] = data
         if self._device is not None:
             self._device.upload(self._host, stream, data.size)
         return self._address
@@ -92,7 +96,7 @@ class _Slot:
         )
         # One before and one after each stage.
         self.events = [owners.hold(Event()) for _ in range(len(_STAGES) + 1)]
-        self.found: tuple[DeviceBuffer, PinnedBuffer] | None = None
+        self.found: Found | None = None
         self.unpacked: Unpacked | None = None
         self.occupied = False
 
@@ -152,10 +156,6 @@ class CudlaBackend:
         ]
         for slot in self._slots:
             slot.input.fill(0, self._stream)  # The bytes between rows, once.
-        if options.tensors:
-            self._unpacker = hold(Unpacker(self.outputs, self._context.architecture))
-            for slot in self._slots:
-                slot.unpacked = Unpacked(self._owners, self.outputs)
         self._staging = 'mapped' if mapped else 'copied'
         self.about = self._versions(options)
 
@@ -182,15 +182,21 @@ class CudlaBackend:
         """Load the model's loadable onto a DLA core; see Backend.open."""
         return cls(model, _loadable(model, emulate=options.emulate), options)
 
-    def select_from(self, heads: Sequence[Head]) -> None:
-        """See Backend.select_from; ends with a warm-up on poisoned outputs."""
+    def read_from(self, heads: Sequence[Head], tensors: Collection[str]) -> None:
+        """See Backend.read_from; ends with a warm-up on poisoned outputs."""
         with self._released_on_failure():
             context = self._current_context()
+            assert self._stream is not None
             selector = Selector(heads, self.outputs, context.architecture)
             self._selector = self._owners.hold(selector)
             for slot in self._slots:
-                slot.found = selector.buffers(self._owners)
-            self._warm_up({head.tensor for head in heads})
+                slot.found = selector.buffers(self._owners, slot.outputs, self._stream)
+            whole = [spec for spec in self.outputs if spec.name in tensors]
+            if whole:
+                self._unpacker = self._owners.hold(Unpacker(whole, context.architecture))
+                for slot in self._slots:
+                    slot.unpacked = Unpacked(self._owners, whole)
+            self._warm_up(set(tensors).union(*(head.tensors for head in heads)))
 
     def _current_context(self) -> PrimaryContext:
         """Make the context current in the calling thread."""
@@ -212,7 +218,8 @@ class CudlaBackend:
         assert self._stream is not None
         for buffer in slot.outputs.values():
             buffer.fill(poison, self._stream)
-        self._queue(slot, _BLACK, self._config.fit((1, 1), self._network_size), confidence=1.0)
+        geometry = self._config.fit((1, 1), self._network_size)
+        self._queue(slot, lambda: self._queue_image(slot, _BLACK, geometry), confidence=1.0)
         if not self._stream.drain(_WARM_UP):
             raise BackendError(
                 f'the warm-up did not come back within {_WARM_UP:g} s', Remedy.RESTART
@@ -224,35 +231,58 @@ class CudlaBackend:
         self, slot: int, view: ImageView, geometry: Geometry, confidence: float
     ) -> None:
         """See Backend.submit."""
+        place = self._slots[slot]
+        self._submit(place, lambda: self._queue_image(place, view, geometry), confidence)
+
+    def submit_tensor(
+        self, slot: int, tensor: npt.NDArray[np.float32], confidence: float
+    ) -> None:
+        """See Backend.submit_tensor."""
+        place = self._slots[slot]
+        self._submit(place, lambda: self._queue_tensor(place, tensor), confidence)
+
+    def _submit(self, slot: _Slot, fill: Callable[[], None], confidence: float) -> None:
         with self._submitting:
             if self._closed:
                 raise BackendError('the backend is closed')
-            place = self._slots[slot]
             self._current_context()
-            self._queue(place, view, geometry, confidence)
-            place.occupied = True
+            self._queue(slot, fill, confidence)
+            slot.occupied = True
 
     @property
     def _network_size(self) -> tuple[int, int]:
         _, _, height, width = self.inputs[0].shape
         return width, height
 
-    def _queue(
-        self, slot: _Slot, view: ImageView, geometry: Geometry, confidence: float
-    ) -> None:
+    def _queue_image(self, slot: _Slot, view: ImageView, geometry: Geometry) -> None:
+        """Queue an image's way into the network's input, with the events of its two stages."""
+        assert self._stream is not None
+        address = slot.staging.put(view.data, self._stream)
+        slot.events[1].record(self._stream)
+        self._preprocessor.queue(view, address, geometry, slot.input.address, self._stream)
+        slot.events[2].record(self._stream)
+
+    def _queue_tensor(self, slot: _Slot, tensor: npt.NDArray[np.float32]) -> None:
+        """Queue a tensor's way into the network's input; it needs no preprocessing."""
+        assert self._stream is not None
+        (spec,) = self.inputs
+        host = slot.staging.pinned(spec.size)
+        spec.pack(spec.quantize(tensor), host.array[: spec.size])
+        slot.input.upload(host, self._stream, spec.size)
+        slot.events[1].record(self._stream)
+        slot.events[2].record(self._stream)
+
+    def _queue(self, slot: _Slot, fill: Callable[[], None], confidence: float) -> None:
         assert self._selector is not None
         assert slot.found is not None
         assert self._stream is not None
         stream = self._stream
-        before, uploaded, preprocessed, inferred, done = slot.events
+        before, _, _, inferred, done = slot.events
         before.record(stream)
-        address = slot.staging.put(view.data, stream)
-        uploaded.record(stream)
-        self._preprocessor.queue(view, address, geometry, slot.input.address, stream)
-        preprocessed.record(stream)
+        fill()
         self._device.submit(slot.task, stream)
         inferred.record(stream)
-        self._selector.queue(slot.outputs, *slot.found, confidence, stream)
+        self._selector.queue(slot.outputs, slot.found, confidence, stream)
         if self._unpacker is not None and slot.unpacked is not None:
             self._unpacker.queue(slot.outputs, slot.unpacked, stream)
         done.record(stream)
@@ -288,7 +318,7 @@ class CudlaBackend:
         if self._unpacker is not None and slot.unpacked is not None:
             tensors = self._unpacker.arrays(slot.unpacked)
         return Completion(
-            self._selector.candidates(*slot.found),
+            self._selector.candidates(slot.found),
             dict(zip(_STAGES, times, strict=True)),
             tensors,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import (
     Future,
     ThreadPoolExecutor,
@@ -13,15 +13,16 @@ import time
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dla_ros.backends.base import BackendOptions, Completion
-from dla_ros.decoders.base import Head, select_candidates
+from dla_ros.decoders.heads import Head, select_candidates
 from dla_ros.errors import BackendError, DeadlineError
 from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
 from dla_ros.model import Model
 from dla_ros.preprocess import Preprocessor
-from dla_ros.tensor import TensorSpec
+from dla_ros.tensor import four_dimensions, TensorSpec
 
 _TYPES = {'tensor(float16)': np.float16, 'tensor(float)': np.float32}
 _ERRORS_ONLY = 3
@@ -34,12 +35,13 @@ class _Slot:
         import onnxruntime
 
         (spec,) = backend.inputs
-        pixels = np.zeros(spec.shape, spec.dtype)
-        self.preprocess = Preprocessor(model.input, spec, pixels)
+        self.input = np.zeros(spec.shape, spec.dtype)
+        self.preprocess = Preprocessor(model.input, spec, self.input)
         self.outputs = {o.name: np.zeros(o.shape, o.dtype) for o in backend.outputs}
         self.binding = session.io_binding()
-        self._values = {spec.name: onnxruntime.OrtValue.ortvalue_from_numpy(pixels)}
-        for name, array in self.outputs.items():
+        self._values = {spec.name: onnxruntime.OrtValue.ortvalue_from_numpy(self.input)}
+        for arg in session.get_outputs():
+            name, array = arg.name, self.outputs[arg.name].reshape(arg.shape)
             self._values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
             self.binding.bind_ortvalue_output(name, self._values[name])
         self.binding.bind_ortvalue_input(spec.name, self._values[spec.name])
@@ -54,14 +56,13 @@ class OnnxruntimeBackend:
     def __init__(self, session: Any, model: Model, options: BackendOptions) -> None:
         import onnxruntime
 
-        self.inputs = tuple(_spec(arg, model) for arg in session.get_inputs())
-        self.outputs = tuple(_spec(arg, model) for arg in session.get_outputs())
+        self.inputs, self.outputs = _specs(session, model)
         if len(self.inputs) != 1:
             names = ', '.join(spec.name for spec in self.inputs)
             raise BackendError(f'{model.onnx} has {len(self.inputs)} inputs ({names}), not one')
         self._session = session
         self._heads: tuple[Head, ...] = ()
-        self._tensors = options.tensors
+        self._tensors: tuple[str, ...] = ()
         self._slots = [_Slot(session, model, self) for _ in range(options.depth)]
         self._run_options = onnxruntime.RunOptions()
         self.about: Mapping[str, str] = {'onnxruntime': str(onnxruntime.__version__)}
@@ -82,31 +83,41 @@ class OnnxruntimeBackend:
         except ValueError as error:
             raise BackendError(f'{model.onnx}: {error}') from error
 
-    def select_from(self, heads: Sequence[Head]) -> None:
-        """See Backend.select_from."""
-        self._heads = tuple(heads)
+    def read_from(self, heads: Sequence[Head], tensors: Collection[str]) -> None:
+        """See Backend.read_from."""
+        self._heads, self._tensors = tuple(heads), tuple(tensors)
 
     def submit(
         self, slot: int, view: ImageView, geometry: Geometry, confidence: float
     ) -> None:
         """See Backend.submit."""
-        self._slots[slot].future = self._worker.submit(
-            self._infer, self._slots[slot], view, geometry, confidence
+        place = self._slots[slot]
+        place.future = self._worker.submit(
+            self._infer, place, lambda: place.preprocess(view, geometry), confidence
+        )
+
+    def submit_tensor(
+        self, slot: int, tensor: npt.NDArray[np.float32], confidence: float
+    ) -> None:
+        """See Backend.submit_tensor."""
+        place = self._slots[slot]
+        place.future = self._worker.submit(
+            self._infer, place, lambda: np.copyto(place.input, tensor, 'same_kind'), confidence
         )
 
     def _infer(
-        self, slot: _Slot, view: ImageView, geometry: Geometry, confidence: float
+        self, slot: _Slot, fill: Callable[[], None], confidence: float
     ) -> Completion:
         start = time.perf_counter()
-        slot.preprocess(view, geometry)
+        fill()
         ready = time.perf_counter()
         self._session.run_with_iobinding(slot.binding, self._run_options)
         inferred = time.perf_counter()
         candidates = select_candidates(self._heads, slot.outputs, confidence)
         selected = time.perf_counter()
         tensors = {
-            name: array.astype(np.float32) for name, array in slot.outputs.items()
-        } if self._tensors else {}
+            name: slot.outputs[name].astype(np.float32) for name in self._tensors
+        }
         return Completion(
             candidates,
             {
@@ -149,8 +160,7 @@ def onnx_tensors(model: Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec
     assert model.onnx is not None
     session = open_session(model.onnx, 1)
     try:
-        inputs, outputs = session.get_inputs(), session.get_outputs()
-        return tuple(_spec(a, model) for a in inputs), tuple(_spec(a, model) for a in outputs)
+        return _specs(session, model)
     except ValueError as error:
         raise BackendError(f'{model.onnx}: {error}') from error
 
@@ -190,7 +200,17 @@ def open_session(network: Path | bytes, threads: int) -> Any:
         raise BackendError(f'{name} is no network that onnxruntime can open: {error}') from error
 
 
-def _spec(arg: Any, model: Model) -> TensorSpec:
+def _specs(
+    session: Any, model: Model
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    inputs = tuple(_spec(arg, model, tuple(arg.shape)) for arg in session.get_inputs())
+    outputs = tuple(
+        _spec(arg, model, four_dimensions(tuple(arg.shape))) for arg in session.get_outputs()
+    )
+    return inputs, outputs
+
+
+def _spec(arg: Any, model: Model, shape: tuple[int, ...]) -> TensorSpec:
     if arg.type not in _TYPES:
         raise BackendError(
             f'{model.onnx}: {arg.name!r} is {arg.type}; supported: {", ".join(_TYPES)}'
@@ -200,4 +220,4 @@ def _spec(arg: Any, model: Model) -> TensorSpec:
             f'{model.onnx}: {arg.name!r} has the dynamic shape {arg.shape}; a DLA needs fixed '
             'shapes, so export the network with a fixed batch and size'
         )
-    return TensorSpec.of(arg.name, tuple(arg.shape), _TYPES[arg.type])
+    return TensorSpec.of(arg.name, shape, _TYPES[arg.type])

@@ -1,4 +1,4 @@
-"""What every decoder is made of: heads, candidates, thresholds, and the last steps to boxes."""
+"""What every decoder is: heads or whole tensors that it reads, and a prediction that it makes."""
 
 from __future__ import annotations
 
@@ -8,74 +8,12 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from dla_ros.detections import Detections
+from dla_ros.decoders.heads import Candidates, Head
 from dla_ros.geometry import Geometry
+from dla_ros.predictions import Detections, Prediction
 from dla_ros.tensor import TensorSpec
-
-
-@dataclass(frozen=True)
-class Head:
-    """Where scores and boxes sit in one output of a detection network.
-
-    The channels of a cell are `anchors` times (4 box values, objectness if there is one,
-    `classes` scores).
-
-    Attributes
-    ----------
-    tensor:
-        The output's name.
-    anchors:
-        Boxes per cell.
-    classes:
-        Class scores per box.
-    stride:
-        Network pixels per cell, across and down.
-    sigmoid:
-        Whether objectness and class scores are logits, still to go through a sigmoid.
-    objectness:
-        Whether a box has an objectness, which its class scores are multiplied with.
-
-    """
-
-    tensor: str
-    anchors: int
-    classes: int
-    stride: tuple[float, float]
-    sigmoid: bool
-    objectness: bool = True
-
-    @property
-    def channels(self) -> int:
-        """Channels of the output."""
-        return self.anchors * (4 + self.objectness + self.classes)
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """Boxes whose score passes the confidence threshold, as the network wrote them.
-
-    Attributes
-    ----------
-    head, anchor, row, column:
-        int32 [N]: which box this is; `head` indexes the decoder's heads.
-    class_id:
-        int32 [N], the best class.
-    score:
-        float32 [N], the best class's score, times objectness if there is one.
-    box:
-        float32 [N, 4], the raw box values.
-
-    """
-
-    head: npt.NDArray[np.int32]
-    anchor: npt.NDArray[np.int32]
-    row: npt.NDArray[np.int32]
-    column: npt.NDArray[np.int32]
-    class_id: npt.NDArray[np.int32]
-    score: npt.NDArray[np.float32]
-    box: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -88,6 +26,8 @@ class Thresholds:
         Least score of a detection, 0 to 1.
     nms:
         Two boxes of one class that overlap more than this (IoU, 0 to 1) are one object.
+    class_agnostic:
+        Whether boxes of different classes are one object too, if they overlap so.
     max_detections:
         At most so many detections, the best.
     class_ids:
@@ -97,6 +37,7 @@ class Thresholds:
 
     confidence: float = 0.35
     nms: float = 0.45
+    class_agnostic: bool = False
     max_detections: int = 100
     class_ids: frozenset[int] | None = None
 
@@ -105,11 +46,42 @@ class DecoderError(ValueError):
     """The network's outputs are not what the decoder in model.yaml needs."""
 
 
+class DecoderConfig(BaseModel):
+    """The decoder section of model.yaml; a key that it does not know is a fault."""
+
+    model_config = ConfigDict(extra='forbid', frozen=True)
+
+
+class DetectionConfig(DecoderConfig):
+    """What all detection decoders take.
+
+    multi_label:
+        Whether a box counts once for each class whose score passes, and not for the best alone.
+    """
+
+    multi_label: bool = False
+
+
 class Decoder(Protocol):
-    """Turns the outputs of one family of networks into detections."""
+    """Turns the outputs of one family of networks into predictions.
+
+    Attributes
+    ----------
+    Config:
+        Its section of model.yaml.
+    makes:
+        The kind of prediction.
+    heads:
+        Where candidates are searched for; empty for none.
+    tensors:
+        The names of the outputs that it needs whole.
+
+    """
 
     Config: ClassVar[type[BaseModel]]
+    makes: ClassVar[type[Prediction] | None]
     heads: tuple[Head, ...]
+    tensors: tuple[str, ...]
 
     def __init__(
         self,
@@ -118,71 +90,89 @@ class Decoder(Protocol):
         network_size: tuple[int, int],
         labels: Sequence[str],
     ) -> None:
-        """Match the outputs to heads; raise DecoderError where they do not fit."""
+        """Match the outputs to what is read; raise DecoderError where they do not fit."""
+
+    def decode(
+        self,
+        candidates: Candidates,
+        tensors: Mapping[str, npt.NDArray[np.float32]],
+        geometry: Geometry,
+        thresholds: Thresholds,
+    ) -> Prediction:
+        """Make the prediction, in pixels of the source image.
+
+        Parameters
+        ----------
+        candidates:
+            What the heads have above the confidence threshold.
+        tensors:
+            The whole outputs by name, float32 [1, c, h, w].
+        geometry:
+            How the image was fitted into the network's input.
+        thresholds:
+            See there.
+
+        """
+
+
+class DetectionDecoder:
+    """What detection decoders have in common: they say their heads and the candidates' boxes."""
+
+    makes: ClassVar[type[Prediction] | None] = Detections
+    heads: tuple[Head, ...] = ()
+    tensors: tuple[str, ...] = ()
 
     def boxes(self, candidates: Candidates) -> npt.NDArray[np.float32]:
         """Return the candidates' boxes, xyxy float32 [N, 4], in network pixels."""
+        raise NotImplementedError
+
+    def keypoints(self, candidates: Candidates) -> npt.NDArray[np.float32] | None:
+        """Return the candidates' keypoints, float32 [N, K, 3]: x, y in network pixels, score."""
+        return None
+
+    def decode(
+        self,
+        candidates: Candidates,
+        tensors: Mapping[str, npt.NDArray[np.float32]],
+        geometry: Geometry,
+        thresholds: Thresholds,
+    ) -> Detections:
+        """See Decoder.decode."""
+        boxes, keypoints = self.boxes(candidates), self.keypoints(candidates)
+        return finish(boxes, candidates, geometry, thresholds, keypoints)
+
+    def strides(self, candidates: Candidates) -> npt.NDArray[np.float32]:
+        """Return the candidates' strides, float32 [N, 2]: across and down."""
+        return np.array([head.stride for head in self.heads], np.float32)[candidates.head]
 
 
-def logit(probability: float) -> float:
-    """Return the x whose sigmoid is `probability`: ln(p / (1 - p)), infinite at 0 and 1."""
-    with np.errstate(divide='ignore'):
-        return float(np.log(np.float64(probability)) - np.log1p(-np.float64(probability)))
+def stride_of(
+    output: TensorSpec, network_size: tuple[int, int]
+) -> tuple[float, float]:
+    """Return the network pixels per cell of an output [1, c, h, w], across and down."""
+    return network_size[0] / output.shape[3], network_size[1] / output.shape[2]
 
 
-def sigmoid(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return 1 / (1 + exp(-x)) without overflow."""
-    y: npt.NDArray[np.float32] = np.tanh(np.float32(0.5) * x)
-    return np.float32(0.5) * (np.float32(1.0) + y)
+def named(outputs: Sequence[TensorSpec], name: str, channels: int, what: str) -> TensorSpec:
+    """Return the output of a name; raise DecoderError if it is none or has other channels."""
+    for output in outputs:
+        if output.name == name:
+            if output.shape[1] != channels:
+                raise DecoderError(
+                    f'output {name!r} has {output.shape[1]} channels, but {what} '
+                    f'{"needs" if channels == 1 else "need"} {channels}'
+                )
+            return output
+    have = ', '.join(repr(output.name) for output in outputs)
+    raise DecoderError(f'there is no output {name!r} for {what}; the network has {have}')
 
 
-def select_candidates(
-    heads: Sequence[Head], tensors: Mapping[str, npt.NDArray[Any]], confidence: float
-) -> Candidates:
-    """Select the boxes of all heads whose score is at least `confidence`: the numpy reference.
-
-    No factor of a score is above 1, so a box whose objectness or best class is below the threshold
-    is none. NaN and infinite scores are no candidates.
-
-    Parameters
-    ----------
-    heads:
-        The decoder's heads.
-    tensors:
-        The outputs by name, [1, channels of the head, h, w], any float type.
-    confidence:
-        0 to 1.
-
-    """
-    parts = [
-        _select_head(i, head, tensors[head.tensor], confidence) for i, head in enumerate(heads)
-    ]
-    fields = (np.concatenate([part[k] for part in parts]) for k in range(7))
-    return Candidates(*fields)
-
-
-def _select_head(
-    index: int, head: Head, tensor: npt.NDArray[Any], confidence: float
-) -> tuple[npt.NDArray[Any], ...]:
-    _, _, h, w = tensor.shape
-    values = tensor.reshape(head.anchors, head.channels // head.anchors, h, w)
-    first = 4 + head.objectness
-    # With an objectness, most boxes need not be looked at any further.
-    foremost = values[:, 4] if head.objectness else values[:, first:].max(1)
-    least = logit(confidence) if head.sigmoid else confidence
-    anchor, row, column = np.nonzero(foremost.astype(np.float32) >= least)
-    touched = values[anchor, :, row, column].astype(np.float32)
-    class_id = touched[:, first:].argmax(1)
-    factors = touched[:, [4] * head.objectness]
-    factors = np.concatenate([touched[np.arange(len(anchor)), first + class_id, None], factors], 1)
-    if head.sigmoid:
-        factors = sigmoid(factors)
-    score = factors.prod(1)
-    keep = (score >= confidence) & np.isfinite(score)
-    integers = (np.full(len(anchor), index), anchor, row, column, class_id)
-    return (
-        *(part[keep].astype(np.int32) for part in integers), score[keep], touched[keep, :4]
-    )
+def corners(
+    center: npt.NDArray[np.float32], size: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return boxes xyxy [N, 4] from their centers and sizes [N, 2]."""
+    half = size / 2
+    return np.concatenate([center - half, center + half], 1).astype(np.float32)
 
 
 def finish(
@@ -190,6 +180,7 @@ def finish(
     candidates: Candidates,
     geometry: Geometry,
     thresholds: Thresholds,
+    keypoints: npt.NDArray[np.float32] | None = None,
 ) -> Detections:
     """Turn candidates into detections: class filter, NMS within each class, back to the image.
 
@@ -203,6 +194,8 @@ def finish(
         How the image was fitted into the network's input.
     thresholds:
         See there.
+    keypoints:
+        float32 [N, K, 3]: x, y in network pixels, score.
 
     Returns
     -------
@@ -219,8 +212,12 @@ def finish(
     chosen = np.flatnonzero(keep)
     if len(chosen):
         chosen = chosen[_nms(boxes[chosen], candidates, chosen, thresholds)]
+    if keypoints is not None:
+        keypoints = keypoints[chosen]
+        keypoints[..., :2] = geometry.to_image(keypoints[..., :2])
     return Detections(
-        clipped[chosen].astype(np.float32), candidates.score[chosen], candidates.class_id[chosen]
+        clipped[chosen].astype(np.float32), candidates.score[chosen],
+        candidates.class_id[chosen], keypoints,
     )
 
 
@@ -233,11 +230,12 @@ def _nms(
     import cv2
 
     xywh = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1)
+    class_id = candidates.class_id[chosen] * (not thresholds.class_agnostic)
     # OpenCV keeps what is above the score threshold; the candidates have passed theirs already.
     kept = np.asarray(
         cv2.dnn.NMSBoxesBatched(
             xywh.astype(np.float64).tolist(), candidates.score[chosen].tolist(),
-            candidates.class_id[chosen].tolist(), -1.0, thresholds.nms,
+            class_id.tolist(), -1.0, thresholds.nms,
         ),
         np.intp,
     ).reshape(-1)

@@ -55,7 +55,7 @@ class Runner:
             }
             results = session.run([spec.name for spec in network.outputs], feeds)
             for i, (spec, result) in enumerate(zip(network.outputs, results, strict=True)):
-                spec.pack(spec.quantize(result), _memory(outputs[i], spec))
+                spec.pack(spec.quantize(result.reshape(spec.shape)), _memory(outputs[i], spec))
         except Exception:
             _log.exception('the emulated task failed')
             return _FAILED

@@ -20,6 +20,7 @@ from dla_ros.detector import Detector
 from dla_ros.errors import BackendError
 from dla_ros.image import ImageError
 from dla_ros.model import ModelError
+from dla_ros.predictions import Detections
 from dla_ros.replay.bag import DetectionBag
 from dla_ros.replay.records import DetectionRecord, FrameRecord
 from dla_ros.sources import open_source, SourceEntry, SourceError, SourceImage
@@ -148,6 +149,11 @@ def run_job(
         detector = stack.enter_context(
             Detector.open(job.model, backend=job.backend, options=job.options)
         )
+        if detector.decoder.makes is not Detections:
+            raise ModelError(
+                f'model {detector.model.name!r} has a decoder that makes no '
+                'detections, and replay is about them'
+            )
         summary.about = dict(detector.backend.about)
         job.out.mkdir(parents=True, exist_ok=True)
         clear(job.out)
@@ -197,7 +203,8 @@ class _Run:
         self._detector.submit(0, image.view, self._job.thresholds)
         result = self._detector.collect(0, _TIMEOUT)
         labels = self._detector.model.labels
-        rows = [(labels[i], score, box) for box, score, i in result.detections.rows()]
+        assert isinstance(result.prediction, Detections)
+        rows = [(labels[i], score, box) for box, score, i in result.prediction.rows()]
         record = FrameRecord(
             index=entry.index, name=entry.name, topic=entry.topic, stamp=image.stamp,
             frame_id=image.frame_id, width=image.width, height=image.height,

@@ -16,7 +16,8 @@ import yaml
 from dla_ros import DeadlineError, Detector, Model
 from dla_ros.backends.base import BackendOptions
 from dla_ros.backends.cudla import CudlaBackend
-from dla_ros.decoders.base import Head, Thresholds
+from dla_ros.decoders.base import Thresholds
+from dla_ros.decoders.heads import Head
 from dla_ros.emulator.loadable import build_loadable, TensorFormat
 from dla_ros.errors import BackendError, DlaError, Remedy
 from dla_ros.image import ImageView
@@ -240,7 +241,7 @@ def test_warm_up_finds_elements_that_are_not_written(small):
     with clean(), pytest.raises(BackendError) as caught:
         model = Model.load(loadable_with(small, change, 'fp16:dla_linear'))
         backend = CudlaBackend.open(model, OPTIONS)
-        backend.select_from([Head('y', 1, 2, (1.0, 1.0), sigmoid=False)])
+        backend.read_from([Head.packed('y', 2, (1.0, 1.0))], ())
     assert "'y': the DLA left 16 of 112 elements unwritten" in str(caught.value)
 
 
@@ -284,7 +285,7 @@ def test_tensors_come_along_if_asked_for(tmp_path):
     view = ImageView.from_array(picture('coral_cat.bmp'))
     with (
         clean(), opened(path, tensors=True) as detector,
-        Detector.open(path, options=BackendOptions(tensors=True)) as cpu, opened(path) as without,
+        Detector.open(path, tensors=True) as cpu, opened(path) as without,
     ):
         found, expected, none = (
             (d.submit(0, view, Thresholds()), d.collect(0, 10.0).tensors)[1]
@@ -333,7 +334,7 @@ def test_a_frame_that_was_late_can_be_collected(small):
         with pytest.raises(DeadlineError):
             detector.collect(0, 0.0)
         emulator.release()
-        assert len(detector.collect(0, 5.0).detections.score) > 0
+        assert len(detector.collect(0, 5.0).prediction.score) > 0
 
 
 def test_a_submission_that_hangs_does_not_hang_close(small):
@@ -393,7 +394,7 @@ def test_two_cores_and_then_one_core_twice(small):
                     detector.submit(slot, VIEW, Thresholds())
             for slot in range(2):
                 for detector in detectors:
-                    assert len(detector.collect(slot, 5.0).detections.score) > 0
+                    assert len(detector.collect(slot, 5.0).prediction.score) > 0
             for detector in detectors:
                 detector.close()
 

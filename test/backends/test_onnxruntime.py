@@ -8,7 +8,7 @@ import pytest
 
 from dla_ros.backends.base import BackendOptions
 from dla_ros.backends.onnxruntime import OnnxruntimeBackend
-from dla_ros.decoders.base import Head
+from dla_ros.decoders.heads import Head
 from dla_ros.errors import BackendError, DeadlineError
 from dla_ros.geometry import Geometry
 from dla_ros.image import ImageView
@@ -44,7 +44,7 @@ def open_backend(tmp_path):
 
 IDENTITY = Geometry.fit((4, 4), (4, 4), 'stretch')
 # One cell is one box: 4 box values, objectness, 1 class.
-HEAD = Head('y', 1, 1, (1.0, 1.0), sigmoid=False)
+HEAD = Head.packed('y', 1, (1.0, 1.0))
 
 
 def image(value):
@@ -63,7 +63,7 @@ def test_specs_come_from_the_graph(open_backend, kind):
 @pytest.mark.parametrize('kind', [TensorProto.FLOAT, TensorProto.FLOAT16])
 def test_each_slot_has_its_own_frame(open_backend, kind):
     backend = open_backend(depth=3, kind=kind)
-    backend.select_from([HEAD])
+    backend.read_from([HEAD], ())
     for _ in range(2):
         for slot in range(3):
             backend.submit(slot, image(slot + 1), IDENTITY, 0.5)
@@ -116,7 +116,7 @@ def test_a_model_without_onnx_is_refused(tmp_path):
 
 def test_a_late_frame_is_reported_and_can_be_collected_later(open_backend):
     backend = open_backend(loops=6)
-    backend.select_from([HEAD])
+    backend.read_from([HEAD], ())
     backend.submit(0, image(1), IDENTITY, 0.5)
     with pytest.raises(DeadlineError, match='slot 0.*0 s'):
         backend.collect(0, 0.0)
@@ -127,7 +127,7 @@ def test_a_late_frame_is_reported_and_can_be_collected_later(open_backend):
 
 def test_close_aborts_what_is_running(open_backend):
     backend = open_backend(loops=200)  # Many seconds of work.
-    backend.select_from([HEAD])
+    backend.read_from([HEAD], ())
     backend.submit(0, image(1), IDENTITY, 0.5)
     with pytest.raises(DeadlineError):
         backend.collect(0, 0.2)

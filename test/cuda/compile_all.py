@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from itertools import cycle, product
 import sys
+from typing import get_args
 
 from dla_ros.cuda import preprocess, select
 from dla_ros.cuda.compile import compile_kernel
-from dla_ros.decoders.base import Head
+from dla_ros.decoders.heads import Activation, Head, Span
 from dla_ros.image import ENCODINGS
 from dla_ros.tensor import ELEMENT_CODES, LAYOUTS, TensorSpec
 
@@ -26,10 +27,18 @@ def kernels():
         yield 'preprocess', preprocess.definitions(
             encoding, order, spec, swapped=swapped, area=area
         )
-    for (layout, dtype), objectness, sigmoid in product(formats, (False, True), (False, True)):
-        channels = 3 if layout.channels else 85
-        head = Head('t', 1, channels - 4 - objectness, (8, 8), sigmoid, objectness)
-        spec = TensorSpec.of('t', (1, channels, 64, 64), dtype, layout.name)
+    activations = get_args(Activation)
+    switches = product((False, True), repeat=4)
+    heads = product(activations, switches, (1, 2, 3))
+    for (activation, (objectness, powers, peak, multi_label), axis), (
+        layout, dtype
+    ) in zip(heads, cycle(formats), strict=False):
+        spec = TensorSpec.of('t', (1, 3, 64, 64), dtype, layout.name)
+        head = Head(
+            Span('t', 3, axis=axis), (Span('t', 2, bins=16),), (8, 8), activation,
+            Span('t', 1) if objectness else None, background=activation == 'softmax',
+            powers=(0.4, 0.6) if powers else (1.0, 1.0), peak=peak, multi_label=multi_label,
+        )
         yield 'select', select.definitions(head, spec)
     for code in ELEMENT_CODES.values():
         yield 'unpack', (f'ELEMENT={code}',)

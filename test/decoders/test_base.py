@@ -1,89 +1,10 @@
 from __future__ import annotations
 
-from hypothesis import given, strategies as st
 import numpy as np
-import pytest
 
-from dla_ros.decoders.base import (
-    Candidates,
-    finish,
-    Head,
-    logit,
-    select_candidates,
-    sigmoid,
-    Thresholds,
-)
+from dla_ros.decoders.base import finish, Thresholds
+from dla_ros.decoders.heads import Candidates
 from dla_ros.geometry import Geometry, Rect
-
-
-def naive_select(head, tensor, confidence):
-    """Every box of one head, one at a time, in float64."""
-    rows = []
-    _, _, height, width = tensor.shape
-    for anchor in range(head.anchors):
-        for row in range(height):
-            for column in range(width):
-                start = anchor * (5 + head.classes)
-                values = tensor[0, start : start + 5 + head.classes, row, column]
-                values = values.astype(np.float64)
-                class_id = int(np.argmax(values[5:]))
-                factors = np.array([values[4], values[5 + class_id]])
-                if head.sigmoid:
-                    factors = 1 / (1 + np.exp(-factors))
-                score = factors.prod()
-                if np.isfinite(score) and score >= confidence:
-                    rows.append((anchor, row, column, class_id, score, *values[:4]))
-    return rows
-
-
-@given(
-    st.integers(1, 3), st.integers(1, 4), st.booleans(), st.sampled_from(['float16', 'float32']),
-    st.floats(0.05, 0.95), st.integers(0, 1000),
-)
-def test_select_finds_what_a_loop_over_all_boxes_finds(
-    anchors, classes, with_sigmoid, dtype, confidence, seed
-):
-    head = Head('h', anchors, classes, (8.0, 8.0), with_sigmoid)
-    random = np.random.default_rng(seed)
-    shape = (1, anchors * (5 + classes), 3, 5)
-    tensor = (random.normal(0, 3, shape) if with_sigmoid else random.random(shape)).astype(dtype)
-    found = select_candidates([head], {'h': tensor}, confidence)
-    scores = {
-        (a, r, c): (k, s, box) for a, r, c, k, s, *box in naive_select(head, tensor, 0.0)
-    }
-    certain = {
-        key for key, (_, score, _) in scores.items() if abs(score - confidence) > 1e-5
-    }
-    keys = list(zip(found.anchor.tolist(), found.row.tolist(), found.column.tolist(), strict=True))
-    assert set(keys) & certain == {k for k in certain if scores[k][1] >= confidence}
-    for i, key in enumerate(keys):
-        class_id, score, box = scores[key]
-        assert found.class_id[i] == class_id
-        assert found.score[i] == pytest.approx(score, abs=1e-5)
-        np.testing.assert_allclose(found.box[i], box, rtol=1e-6)
-
-
-@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize('channel', [4, 5])
-def test_scores_that_are_not_finite_are_no_candidates(bad, channel):
-    tensor = np.full((1, 7, 2, 2), 0.9, np.float32)
-    tensor[0, channel, 1, 0] = bad
-    tensor[0, 6] = 0.1
-    found = select_candidates([Head('h', 1, 2, (8.0, 8.0), False)], {'h': tensor}, 0.5)
-    cells = set(zip(found.row.tolist(), found.column.tolist(), strict=True))
-    assert cells == {(0, 0), (0, 1), (1, 1)}
-
-
-@given(st.floats(0, 1))
-def test_logit_is_the_inverse_of_sigmoid(probability):
-    x = np.array([logit(probability)], np.float32)
-    assert sigmoid(x)[0] == pytest.approx(probability, abs=1e-6)
-
-
-def test_sigmoid_does_not_overflow():
-    with np.errstate(all='raise'):
-        extremes = sigmoid(np.array([-1e30, -100, 0, 100, 1e30], np.float32))
-    np.testing.assert_array_equal(extremes, [0, 0, 0.5, 1, 1])
 
 
 def candidates(scores, class_ids):

@@ -51,7 +51,7 @@ def test_it_finds_what_the_shipped_decoder_finds(path):
         ({'strides': [8]}, 'decoder: strides: Extra inputs'),
         ({'type': 'my_robot.decoders:NoDecoder'}, "cannot be imported: .*'NoDecoder'"),
         ({'type': 'my_robot.none:GridDecoder'}, 'cannot be imported: No module named'),
-        ({'type': 'my_robot.decoders:Head'}, 'is no decoder: it has no Config and no boxes'),
+        ({'type': 'my_robot.decoders:Head'}, 'it has no Config and no makes and no decode'),
     ],
 )
 def test_its_faults_are_told_like_those_of_the_shipped_ones(path, changes, text):

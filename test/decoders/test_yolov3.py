@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dla_ros.decoders.base import DecoderError, select_candidates
+from dla_ros.decoders.base import DecoderError
+from dla_ros.decoders.heads import select_candidates
 from dla_ros.decoders.yolov3 import Yolov3Config, Yolov3Decoder
 from dla_ros.tensor import TensorSpec
 
@@ -21,8 +22,8 @@ def decoder(*shapes, anchors=ANCHORS):
 
 def test_anchors_are_found_by_stride_whatever_the_order_of_outputs():
     subject = decoder((1, 8, 2, 2), (1, 16, 4, 4))
-    assert [(h.anchors, h.stride, h.sigmoid) for h in subject.heads] == [
-        (1, (32.0, 32.0), True), (2, (16.0, 16.0), True)
+    assert [(h.anchors, h.stride, h.activation) for h in subject.heads] == [
+        (1, (32.0, 32.0), 'sigmoid'), (2, (16.0, 16.0), 'sigmoid')
     ]
     tensors = {'head0': np.full((1, 8, 2, 2), -9, np.float32),
                'head1': np.full((1, 16, 4, 4), -9, np.float32)}

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dla_ros.decoders.base import DecoderError, select_candidates
+from dla_ros.decoders.base import DecoderError
+from dla_ros.decoders.heads import select_candidates
 from dla_ros.decoders.yolox import YoloxConfig, YoloxDecoder
 from dla_ros.tensor import TensorSpec
 
@@ -22,7 +23,7 @@ def decoder(*sizes, channels=7, network=(64, 32)):
 def test_strides_come_from_the_sizes():
     heads = decoder((4, 8), (2, 4)).heads
     assert [head.stride for head in heads] == [(8.0, 8.0), (16.0, 16.0)]
-    assert all(not head.sigmoid and head.anchors == 1 and head.classes == 2 for head in heads)
+    assert all(head.activation == 'none' and head.scores.count == 2 for head in heads)
 
 
 def test_boxes_follow_the_formula():

@@ -12,20 +12,32 @@ typedef signed char Element;
 typedef unsigned char Element;
 #endif
 
-__device__ float to_float(Element element) {
-#if ELEMENT == 0
+__device__ float half_to_float(unsigned short bits) {
 #ifdef DLA_ROS_EMULATED
   _Float16 half;
-  memcpy(&half, &element, sizeof half);
+  memcpy(&half, &bits, sizeof half);
   return half;
 #else
   float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(element));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return value;
 #endif
+}
+
+__device__ float to_float(Element element) {
+#if ELEMENT == 0
+  return half_to_float(element);
 #else
   return element;
 #endif
+}
+
+// An element of a type that is known at run time only.
+__device__ float load(const void* data, int element, long long place) {
+  if (element == 0) return half_to_float(((const unsigned short*)data)[place]);
+  if (element == 1) return ((const float*)data)[place];
+  if (element == 2) return ((const signed char*)data)[place];
+  return ((const unsigned char*)data)[place];
 }
 
 __device__ Element to_element(float value) {

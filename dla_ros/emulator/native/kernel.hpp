@@ -11,6 +11,8 @@
 
 #define memcpy __builtin_memcpy
 #define tanhf __builtin_tanhf
+#define expf __builtin_expf
+#define powf __builtin_powf
 #define rintf __builtin_rintf
 #define floorf __builtin_floorf
 #define fminf __builtin_fminf

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dla_ros.detections import Detections
+from dla_ros.predictions import Detections
 
 
 def three():
