@@ -97,7 +97,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         self._recovery = RecoveryPolicy(0, 0.0)
         self._trouble = ''
         self._retry: Any = None
-        self._publishers: list[tuple[Topic, Any]] = []
+        self._result_publishers: list[tuple[Topic, Any]] = []
         self._label_info: Any = None
         self._debug: DebugImage | None = None
         self._subscription: Any = None
@@ -247,7 +247,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
                     )
                 ),
             )
-            self._publishers.append((topic, publisher))
+            self._result_publishers.append((topic, publisher))
         if makes is not None and values['output'] != 'tensors':
             self._publish_label_info(model)
             self._debug = DebugImage(self)
@@ -290,7 +290,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
                 )
             ),
         )
-        names = ', '.join(publisher.topic_name for _, publisher in self._publishers)
+        names = ', '.join(publisher.topic_name for _, publisher in self._result_publishers)
         self.get_logger().info(f'{self._subscription.topic_name} -> {names}')
         return result
 
@@ -444,7 +444,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         self, labels: tuple[str, ...], result: Result, tag: tuple[Header, ImageView | None]
     ) -> None:
         header, view = tag
-        for topic, publisher in self._publishers:
+        for topic, publisher in self._result_publishers:
             message = topic.message(result, header, labels)
             if message is not None:
                 publisher.publish(message)
@@ -534,7 +534,7 @@ class DlaNode(LifecycleNode):  # type: ignore[misc]
         label_info, self._label_info = self._label_info, None
         if label_info is not None:
             self.destroy_publisher(label_info)
-        publishers, self._publishers = self._publishers, []
+        publishers, self._result_publishers = self._result_publishers, []
         for _, publisher in publishers:
             self.destroy_lifecycle_publisher(publisher)
 

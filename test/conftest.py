@@ -27,7 +27,7 @@ def golden() -> dict[str, dict[str, list[Row]]]:
     return {
         model: {
             name: [
-                (row[0], row[1], _clipped(row[2:], picture(name))) for row in content[key][name]
+                (row[0], row[1], clipped(row[2:], picture(name))) for row in content[key][name]
             ]
             for name in PICTURES
         }
@@ -35,7 +35,7 @@ def golden() -> dict[str, dict[str, list[Row]]]:
     }
 
 
-def _clipped(box: list[float], image: npt.NDArray[np.uint8]) -> list[float]:
+def clipped(box: list[float], image: npt.NDArray[np.uint8]) -> list[float]:
     height, width = image.shape[:2]
     return [
         float(np.clip(value, 0, most))

@@ -56,12 +56,13 @@ def save_model(folder, *, loops=0, extra='', **network):
     return path
 
 
-def copied_model(name: str, folder: Path, **changes: object) -> Path:
-    """Copy a shipped model's yaml, with absolute paths and changes."""
+def copied_model(name: str | Path, folder: Path, **changes: object) -> Path:
+    """Copy a model's yaml, with absolute paths and changes."""
     source = find_model(name)
     content = yaml.safe_load(source.read_text())
     for key in ('onnx', 'labels'):
-        content[key] = str(source.parent / content[key])
+        if isinstance(content[key], str):
+            content[key] = str(source.parent / content[key])
     content.update(changes)
     path = folder / 'model.yaml'
     path.write_text(yaml.safe_dump(content))
