@@ -5,7 +5,7 @@ RUN = $(VENV)/bin/python
 GPU_TESTS = test/cuda test/emulator test/backends/test_cudla.py test/test_node_cudla.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu campaign lint types check docs lock clean
+.PHONY: help setup demo test golden test-gpu campaign lint types check docs lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ demo: setup  ## find objects in real pictures and a real clip, over DDS; see out
 
 test: setup  ## run the tests
 	@$(RUN) -m pytest
+
+golden: setup  ## every network against its golden results, on both backends
+	@$(RUN) -m pytest test/test_golden.py
 
 test-gpu: setup  ## the tests of the robot's path on real CUDA, with only the DLA emulated
 	@DLA_ROS_REQUIRE_GPU=1 $(RUN) -m pytest $(GPU_TESTS)

@@ -46,6 +46,7 @@ setup(
             'demo = dla_ros.tools.demo:main',
             'replay = dla_ros.tools.replay:main',
             'build = dla_ros.tools.build:main',
+            'schema = dla_ros.tools.schema:main',
         ],
         'pytest11': ['dla_ros = dla_ros.replay.plugin'],
     },

@@ -10,6 +10,7 @@ TOOLS = {
     'play': 'publish pictures and bags as sensor_msgs/Image',
     'listen': 'collect detections into a file',
     'replay': 'run recorded images through a model and say what has changed',
+    'schema': 'describe every key of model.yaml',
     'build': 'make a loadable for the emulator from a model\'s ONNX',
 }
 """Every tool, a module of its name in dla_ros.tools, with what it does."""

@@ -23,8 +23,9 @@ _GRACE = 1.0  # Seconds for a callback under way when the process is told to end
 def _parser() -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog='dla_node',
-        description='Detects objects in images: takes sensor_msgs/Image on `image`, publishes '
-        'vision_msgs/Detection2DArray on `detections_output`.',
+        description='Runs a neural network on images: takes sensor_msgs/Image on `image` and '
+        'publishes vision_msgs/Detection2DArray on `detections_output`, or what else the model '
+        'makes.',
         epilog='Parameters and remappings go after --ros-args, for example: '
         'dla_node --ros-args -p model:=yolox_nano -p autostart:=true -r image:=/camera/image_raw. '
         'List the parameters of a running node: ros2 param describe /dla_node model.',

@@ -9,7 +9,7 @@ import pytest
 
 from dla_ros import Detector, Thresholds
 from dla_ros.predictions import Classification, Detections, Segmentation
-from test.conftest import clipped, assert_same, picture, PICTURES, ROOT, rows
+from test.conftest import assert_same, clipped, picture, PICTURES, ROOT, rows
 from test.emulation import clean, opened
 
 MODELS = sorted(
