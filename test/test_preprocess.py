@@ -75,6 +75,31 @@ def test_every_encoding_into_every_layout(case, encoding, width, height, seed):
         assert not spec.view(buffer)[:, -1, ..., -padding:].any()
 
 
+@pytest.mark.parametrize('mode', RESIZE_MODES)
+@pytest.mark.parametrize('interpolation', ['linear', 'area'])
+@pytest.mark.parametrize('size', [(3000, 60), (60, 3000), (1237, 5), (7, 900), (640, 480)])
+def test_what_is_in_the_image_is_found_again_where_it_was(mode, interpolation, size):
+    config = InputConfig(
+        color_order='bgr', resize=mode, interpolation=interpolation, border_value=0
+    )
+    spec = TensorSpec.of('input', (1, 3, 416, 320), 'float32', 'nchw')
+    geometry = config.fit(size, (320, 416))
+    source = geometry.source
+    box = np.array([
+        source.x + source.width // 5, source.y + source.height // 5,
+        source.x + 4 * source.width // 5, source.y + 4 * source.height // 5,
+    ])
+    image = np.zeros((size[1], size[0], 3), np.uint8)
+    image[box[1] : box[3], box[0] : box[2]] = 255
+    buffer = np.zeros(spec.size, np.uint8)
+    Preprocessor(config, spec, buffer)(ImageView.from_array(image, 'bgr8'), geometry)
+    bright = spec.unpack(buffer)[0, 0] > 255 * config.scale / 2
+    rows, columns = np.flatnonzero(bright.any(1)), np.flatnonzero(bright.any(0))
+    edges = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+    coarser = np.maximum(1, 1 / np.array(geometry.scale * 2))  # One pixel of either raster.
+    assert (np.abs(geometry.to_image(edges) - box) <= coarser).all()
+
+
 def test_the_border_is_painted_anew_when_the_size_changes():
     config = InputConfig(color_order='bgr', resize='letterbox', border_value=7)
     spec = TensorSpec.of('input', (1, 3, 8, 8), 'float32')

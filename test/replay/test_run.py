@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 
 import cv2
@@ -131,6 +132,13 @@ def test_a_second_run_removes_only_what_the_first_wrote(tmp_path):
         'detections', 'detections.jsonl', 'mine.txt', 'summary.json'
     ]
     assert json.loads((tmp_path / 'out/summary.json').read_text())['frames'] == 1
+
+
+def test_a_model_that_makes_no_detections_is_refused_by_name(tmp_path):
+    model = str(ROOT / 'test/models/mobilenet_v2/model.yaml')
+    summary = attempt(replace(job(tmp_path), model=model))
+    assert "'mobilenet_v2'" in summary.failure and 'no detections' in summary.failure
+    assert not (tmp_path / 'out').exists()
 
 
 def test_a_run_that_cannot_begin_is_a_failure_and_touches_nothing(tmp_path):
