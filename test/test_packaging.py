@@ -123,7 +123,9 @@ def test_package_xml_names_every_package_that_is_imported():
     # No rosdep key: they come from PyPI (README, "On a robot").
     from_pypi = {'cuda', 'onnxruntime', 'rosbags'}
     # What rosbags brings, what one option of a tool wants, and what loads the plugin.
-    from_pypi |= {'backports', 'distributed', 'pycocotools', 'pytest'}
+    from_pypi |= {'backports', 'distributed', 'pycocotools', 'pydantic_core', 'pytest'}
+    # Where it is installed; else tensors go as Float32MultiArray.
+    from_pypi |= {'isaac_ros_tensor_list_interfaces'}
     sources = [*ROOT.glob('dla_ros/**/*.py'), *ROOT.glob('launch/*.py')]
     imported = set()
     for source in sources:
