@@ -132,6 +132,7 @@ class Emulator:
     def reset(self) -> None:
         """Forget faults, counts and broken rules; what is held stays held."""
         self.release()
+        self.violations()  # What was touched up to now is of the time before, too.
         for library in self._libraries:
             library.emulator_reset()
 

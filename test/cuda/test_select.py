@@ -53,8 +53,8 @@ def run(context, heads, outputs, confidence):
     owners = Owners()
     with clean():
         context.make_current()
+        stream = owners.hold(Stream())
         try:
-            stream = owners.hold(Stream())
             tensors, arrays = {}, {}
             for name, (spec, values) in outputs.items():
                 host = owners.hold(PinnedBuffer(spec.size))
@@ -70,6 +70,7 @@ def run(context, heads, outputs, confidence):
             assert stream.drain(5.0)
             return selector.candidates(found), arrays
         finally:
+            stream.drain(5.0)
             owners.close()
 
 
