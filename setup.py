@@ -47,6 +47,7 @@ setup(
             'replay = dla_ros.tools.replay:main',
             'build = dla_ros.tools.build:main',
             'schema = dla_ros.tools.schema:main',
+            'check = dla_ros.tools.check:main',
         ],
         'pytest11': ['dla_ros = dla_ros.replay.plugin'],
     },

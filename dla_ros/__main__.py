@@ -11,6 +11,7 @@ TOOLS = {
     'listen': 'collect detections into a file',
     'replay': 'run recorded images through a model and say what has changed',
     'schema': 'describe every key of model.yaml',
+    'check': 'say whether an ONNX can become a DLA loadable, and what the DLA refuses',
     'build': 'make a loadable for the emulator from a model\'s ONNX',
 }
 """Every tool, a module of its name in dla_ros.tools, with what it does."""

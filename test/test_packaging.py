@@ -121,7 +121,7 @@ def test_package_xml_names_every_package_that_is_imported():
             'pydantic': 'python3-pydantic', 'rich': 'python3-rich',
             'jinja2': 'python3-jinja2', 'matplotlib': 'python3-matplotlib'}
     # No rosdep key: they come from PyPI (README, "On a robot").
-    from_pypi = {'cuda', 'onnxruntime', 'rosbags'}
+    from_pypi = {'cuda', 'onnx', 'onnxruntime', 'rosbags'}
     # What rosbags brings, what one option of a tool wants, and what loads the plugin.
     from_pypi |= {'backports', 'distributed', 'pycocotools', 'pydantic_core', 'pytest'}
     # Where it is installed; else tensors go as Float32MultiArray.

@@ -1,1 +1,1 @@
-"""From an ONNX to a DLA loadable: graph, rules, check, surgery, precision, trtexec."""
+"""From an ONNX to a DLA loadable: graph, rules, check."""

@@ -150,8 +150,6 @@ def show(report: Report, path: Path, console: Console) -> None:
         console.print(f'The largest part that a DLA can run has {report.part:.0%} of the work:')
         console.print(f'  from {_listed(report.cut_inputs)}')
         console.print(f'  to   {_listed(report.cut_outputs)}')
-        names = ','.join(place.name for place in report.cut_outputs)
-        console.print(f'  python -m dla_ros build {path} --cut-outputs {names} ...')
     console.print(
         f'{report.operations / _GIGA:.2f} G operations; float16 weights '
         f'{report.weights / _MEGA:.1f} MB, activations alive at once up to '
