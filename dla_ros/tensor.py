@@ -16,6 +16,8 @@ LAYOUT_NAMES: tuple[str, ...] = get_args(LayoutName)
 _LINE = 64  # Rows of the DLA's linear formats begin at multiples of 64 bytes.
 ELEMENT_CODES = MappingProxyType({'float16': 0, 'float32': 1, 'int8': 2, 'uint8': 3})
 """What the kernels call the element types."""
+DLA_TYPES = MappingProxyType({'fp16': 'float16', 'int8': 'int8'})
+"""The element types of a DLA's tensors, by trtexec's names."""
 # Numbers of cudla.h.
 _NCHW, _NHWC, _NCXHWX = 1, 2, 3
 _IMAGE, _FEATURE, _PLANAR = 0, 2, 3

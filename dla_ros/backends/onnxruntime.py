@@ -24,7 +24,8 @@ from dla_ros.model import Model
 from dla_ros.preprocess import Preprocessor
 from dla_ros.tensor import four_dimensions, TensorSpec
 
-_TYPES = {'tensor(float16)': np.float16, 'tensor(float)': np.float32}
+ELEMENT_TYPES = {'tensor(float16)': np.float16, 'tensor(float)': np.float32}
+"""The element types that a network's edges may have, by onnxruntime's names."""
 _ERRORS_ONLY = 3
 
 
@@ -211,13 +212,13 @@ def _specs(
 
 
 def _spec(arg: Any, model: Model, shape: tuple[int, ...]) -> TensorSpec:
-    if arg.type not in _TYPES:
+    if arg.type not in ELEMENT_TYPES:
         raise BackendError(
-            f'{model.onnx}: {arg.name!r} is {arg.type}; supported: {", ".join(_TYPES)}'
+            f'{model.onnx}: {arg.name!r} is {arg.type}; supported: {", ".join(ELEMENT_TYPES)}'
         )
     if not all(isinstance(n, int) for n in arg.shape):
         raise BackendError(
             f'{model.onnx}: {arg.name!r} has the dynamic shape {arg.shape}; a DLA needs fixed '
             'shapes, so export the network with a fixed batch and size'
         )
-    return TensorSpec.of(arg.name, shape, _TYPES[arg.type])
+    return TensorSpec.of(arg.name, shape, ELEMENT_TYPES[arg.type])

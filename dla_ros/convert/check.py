@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 import math
 from typing import Any
 
 from dla_ros.convert.graph import Graph, Node, Shape, show_shape
 from dla_ros.convert.rules import INSTEAD, LAYERS, RULES
-from dla_ros.tensor import four_dimensions, LAYOUTS, TensorSpec
+from dla_ros.tensor import DLA_TYPES, four_dimensions, Layout, LAYOUTS, TensorSpec
 
 LARGEST_HALF = 65504.0
 """What float16 holds at most; larger activations become infinite."""
@@ -126,15 +126,16 @@ def check_graph(graph: Graph, ranges: dict[str, float] | None = None) -> Report:
     """
     refusals = [refusal for node in graph.nodes for refusal in refuse(node, graph)]
     refused = {refusal.node for refusal in refusals}
-    part = _largest_part(graph, refused)
-    total = sum(operations(node, graph) for node in graph.nodes)
+    work = {node.outputs: operations(node, graph) for node in graph.nodes}
+    part = _largest_part(graph, refused, work)
+    total = sum(work.values())
     return Report(
         refusals,
         _places(graph, graph.inputs),
         _places(graph, graph.outputs),
         _places(graph, _entering(graph, part)),
         _places(graph, _leaving(graph, part)),
-        sum(operations(node, graph) for node in part) / total if total else 1.0,
+        sum(work[node.outputs] for node in part) / total if total else 1.0,
         total,
         2 * sum(
             graph.constants[name].size
@@ -181,8 +182,10 @@ def operations(node: Node, graph: Graph) -> int:
     return 2 * math.prod(out) * deep
 
 
-def _largest_part(graph: Graph, refused: set[str]) -> list[Node]:
-    """Return the connected layers with the most operations between refused ones."""
+def _largest_part(
+    graph: Graph, refused: set[str], work: Mapping[tuple[str, ...], int]
+) -> list[Node]:
+    """Return the connected layers with the most work between refused ones."""
     levels: dict[str, int] = {}
     parts: dict[int, list[Node]] = {}
     for node in graph.nodes:
@@ -193,8 +196,7 @@ def _largest_part(graph: Graph, refused: set[str]) -> list[Node]:
             parts.setdefault(level, []).append(node)
         levels.update(dict.fromkeys(node.outputs, level))
     return max(
-        parts.values(), key=lambda nodes: sum(operations(node, graph) for node in nodes),
-        default=[],
+        parts.values(), key=lambda nodes: sum(work[node.outputs] for node in nodes), default=[]
     )
 
 
@@ -231,24 +233,27 @@ def _places(graph: Graph, names: Iterable[str]) -> list[Place]:
 
 
 def _layouts(graph: Graph, name: str) -> dict[str, int]:
-    shape = graph.shape(name)
-    if shape is None or None in shape:
-        return {}
-    full = four_dimensions(tuple(int(n or 0) for n in shape))
     found = {}
-    # hwc4 is for images, so for inputs.
-    rows = (row for row in LAYOUTS.values() if row.data_format)
-    for row in rows:
-        if row.name == 'dla_hwc4' and name not in graph.inputs:
-            continue
-        for short, dtype in (('fp16', 'float16'), ('int8', 'int8')):
-            if dtype in row.dtypes and len(full) == 4:
-                try:
-                    spec = TensorSpec.of(name, full, dtype, row.name)
-                except ValueError:
-                    continue
-                found[f'{short}:{row.name}'] = spec.size
+    for row in LAYOUTS.values():
+        # hwc4 is for images, so for inputs.
+        if row.data_format and (row.name != 'dla_hwc4' or name in graph.inputs):
+            for short, dtype in DLA_TYPES.items():
+                size = _size(graph, name, dtype, row)
+                if size:
+                    found[f'{short}:{row.name}'] = size
     return found
+
+
+def _size(graph: Graph, name: str, dtype: str, layout: Layout) -> int:
+    """Return the bytes of a tensor in a layout; 0 if its shape is unknown or does not fit."""
+    shape = graph.shape(name)
+    if shape is None or None in shape or dtype not in layout.dtypes:
+        return 0
+    full = four_dimensions(tuple(int(n or 0) for n in shape))
+    try:
+        return TensorSpec.of(name, full, dtype, layout.name).size if len(full) == 4 else 0
+    except ValueError:
+        return 0
 
 
 def _most_alive(graph: Graph) -> int:
@@ -266,7 +271,7 @@ def _most_alive(graph: Graph) -> int:
 
 
 def _half_size(graph: Graph, name: str) -> int:
-    return _layouts(graph, name).get('fp16:chw16', 0)
+    return _size(graph, name, 'float16', LAYOUTS['chw16'])
 
 
 def as_json(report: Report) -> dict[str, Any]:

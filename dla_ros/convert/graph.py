@@ -78,8 +78,6 @@ class Graph:
         self.opset = max(
             (o.version for o in model.opset_import if o.domain in ('', 'ai.onnx')), default=0
         )
-        self.constants: dict[str, npt.NDArray[Any]] = {}
-        self.nodes: list[Node] = []
         # What is folded lets more shapes be known, and those more be folded.
         rest = self._infer(model)
         while rest is not None:
@@ -95,14 +93,16 @@ class Graph:
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             raise GraphError(f'the network contradicts itself: {error}') from error
         graph = inferred.graph
-        self.constants = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+        self.constants: dict[str, npt.NDArray[Any]] = {
+            t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer
+        }
         self._types = {
             info.name: _type_of(info)
             for info in (*graph.input, *graph.value_info, *graph.output)
         }
         self.inputs = tuple(i.name for i in graph.input if i.name not in self.constants)
         self.outputs = tuple(o.name for o in graph.output)
-        self.nodes = []
+        self.nodes: list[Node] = []
         left = [proto for proto in graph.node if not self._fold(proto)]
         folded = len(graph.node) - len(left)
         del graph.node[:], graph.initializer[:]
@@ -132,6 +132,7 @@ class Graph:
 
     def _folded(self, proto: onnx.NodeProto, node: Node) -> list[npt.NDArray[Any]] | None:
         """Return the values of a node that depends on no input, None if it does."""
+        import onnx
         from onnx.reference import ReferenceEvaluator
 
         if node.operator in ('Shape', 'Size'):
@@ -149,8 +150,6 @@ class Graph:
         if sum(value.size for value in feeds.values()) > _MOST_FOLDED:
             return None
         try:
-            import onnx
-
             infos = [onnx.helper.make_tensor_value_info(
                 name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
             ) for name, value in feeds.items()]

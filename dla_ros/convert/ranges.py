@@ -1,10 +1,9 @@
-"""Networks on sample pictures: how large their activations become, how far two of them differ."""
+"""A network on sample pictures: how large its activations become."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +21,12 @@ Feed = npt.NDArray[np.float32]
 
 
 def sample_inputs(
-    pictures: Iterable[Path], config: InputConfig, shape: Sequence[int]
+    views: Iterable[ImageView], config: InputConfig, shape: Sequence[int]
 ) -> Iterator[Feed]:
-    """Yield pictures as a network's input, float32 [1, c, h, w].
+    """Yield images as a network's input, float32 [1, c, h, w]; valid until the next one.
 
     Raises
     ------
-    ImageError
-        If a file is no picture.
     GraphError
         If the input does not have the channels of model.yaml.
 
@@ -40,71 +37,41 @@ def sample_inputs(
         preprocess = Preprocessor(config, spec, buffer)
     except ValueError as error:
         raise GraphError(str(error)) from error
-    for path in pictures:
-        view = ImageView.from_encoded(path.read_bytes())
-        geometry = config.fit((view.width, view.height), (spec.shape[3], spec.shape[2]))
-        preprocess(view, geometry)
-        yield buffer.copy()
-
-
-def find_pictures(folder: Path) -> list[Path]:
-    """Return the pictures of a folder, by name; raise GraphError if there are none."""
-    kinds = {'.jpg', '.jpeg', '.png', '.bmp'}
-    found = sorted(path for path in folder.glob('*') if path.suffix.lower() in kinds)
-    if not found:
-        raise GraphError(f'{folder} has no pictures ({", ".join(sorted(kinds))})')
-    return found
+    for view in views:
+        preprocess(view, config.fit((view.width, view.height), (spec.shape[3], spec.shape[2])))
+        yield buffer
 
 
 def largest_values(model: onnx.ModelProto, feeds: Iterable[Feed]) -> dict[str, float]:
     """Return the largest absolute value of each tensor over some inputs; NaN counts as infinite.
 
-    The network runs as it is: in a float16 network what overflows is infinite.
-    """
-    import onnx
-
-    inferred = onnx.shape_inference.infer_shapes(model)
-    watched = onnx.ModelProto()
-    watched.CopyFrom(inferred)
-    floats = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
-    outputs = {info.name for info in watched.graph.output}
-    watched.graph.output.extend(
-        info for info in inferred.graph.value_info
-        if info.type.tensor_type.elem_type in floats and info.name not in outputs
-    )
-    run = runner(watched)
-    found: dict[str, float] = {}
-    for feed in feeds:
-        for name, value in run(feed).items():
-            if value.dtype.kind == 'f' and value.size:
-                largest = float(np.abs(value.astype(np.float32)).max())
-                found[name] = max(found.get(name, 0.0), np.inf if np.isnan(largest) else largest)
-    return found
-
-
-def runner(model: onnx.ModelProto) -> Callable[[Feed], dict[str, npt.NDArray[Any]]]:
-    """Return what runs a network with one input on the CPU, output by name.
+    The network, which has one input, runs as it is: in float16 what overflows is infinite.
 
     Raises
     ------
-    GraphError
-        If it has several inputs.
     BackendError
         If onnxruntime cannot open it.
 
     """
-    from dla_ros.backends.onnxruntime import open_session
+    import onnx
 
-    session = open_session(model.SerializeToString(), 0)
-    inputs = session.get_inputs()
-    if len(inputs) != 1:
-        listed = ', '.join(arg.name for arg in inputs)
-        raise GraphError(f'the network has {len(inputs)} inputs ({listed}), not one')
-    dtype = np.float16 if inputs[0].type == 'tensor(float16)' else np.float32
-    names = [arg.name for arg in session.get_outputs()]
+    from dla_ros.backends.onnxruntime import ELEMENT_TYPES, open_session
 
-    def run(feed: Feed) -> dict[str, npt.NDArray[Any]]:
-        values = session.run(names, {inputs[0].name: feed.astype(dtype)})
-        return dict(zip(names, values, strict=True))
-
-    return run
+    watched = onnx.shape_inference.infer_shapes(model)
+    floats = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
+    outputs = {info.name for info in watched.graph.output}
+    watched.graph.output.extend(
+        info for info in watched.graph.value_info
+        if info.type.tensor_type.elem_type in floats and info.name not in outputs
+    )
+    session = open_session(watched.SerializeToString(), 0)
+    (arg,) = session.get_inputs()
+    names = [output.name for output in session.get_outputs()]
+    found: dict[str, float] = {}
+    for feed in feeds:
+        values = session.run(names, {arg.name: feed.astype(ELEMENT_TYPES[arg.type])})
+        for name, value in zip(names, values, strict=True):
+            if value.dtype.kind == 'f' and value.size:
+                largest = float(np.abs(value.astype(np.float32)).max())
+                found[name] = max(found.get(name, 0.0), np.inf if np.isnan(largest) else largest)
+    return found

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dla_ros.convert.graph import Graph, Node, show_shape
+from dla_ros.convert.graph import Graph, Node, Shape, show_shape
 
 _CONV, _DECONV = ('Conv',), ('ConvTranspose',)
 _POOL = 'MaxPool', 'AveragePool'
@@ -116,42 +116,47 @@ class Rule:
     broken: Callable[[Node, Graph], Iterator[str]]
 
 
-def _tensors(node: Node, graph: Graph) -> Iterator[tuple[str, tuple[int | None, ...]]]:
-    """Yield name and shape of what flows through a node, constants left out."""
-    for name in (*graph.arguments(node), *filter(None, node.outputs)):
+def _tensors(node: Node, graph: Graph) -> tuple[str, ...]:
+    """Return the names of what flows through a node, constants left out."""
+    return (*graph.arguments(node), *filter(None, node.outputs))
+
+
+def _shapes(node: Node, graph: Graph) -> Iterator[tuple[str, Shape]]:
+    """Yield name and shape of what flows through a node, where it is known."""
+    for name in _tensors(node, graph):
         shape = graph.shape(name)
         if shape is not None:
             yield name, shape
 
 
 def _dynamic(node: Node, graph: Graph) -> Iterator[str]:
-    for name in (*graph.arguments(node), *filter(None, node.outputs)):
+    for name in _tensors(node, graph):
         shape = graph.shape(name)
         if shape is None or None in shape:
             yield f'{name} is {show_shape(shape)}'
 
 
 def _rank(node: Node, graph: Graph) -> Iterator[str]:
-    for name, shape in _tensors(node, graph):
+    for name, shape in _shapes(node, graph):
         if len(shape) != 4 and node.operator not in ('Gemm', 'MatMul'):
             yield f'{name} is {show_shape(shape)}'
 
 
 def _batch(node: Node, graph: Graph) -> Iterator[str]:
-    for name, shape in _tensors(node, graph):
+    for name, shape in _shapes(node, graph):
         if shape and (shape[0] or 1) > 4096:
             yield f'{name} is {show_shape(shape)}'
 
 
 def _sides(node: Node, graph: Graph) -> Iterator[str]:
-    for name, shape in _tensors(node, graph):
+    for name, shape in _shapes(node, graph):
         if any((side or 1) > 8192 for side in shape[1:]):
             yield f'{name} is {show_shape(shape)}'
 
 
 def _types(node: Node, graph: Graph) -> Iterator[str]:
     fit = 'float32', 'float16', 'int8', ''
-    for name in (*graph.arguments(node), *filter(None, node.outputs)):
+    for name in _tensors(node, graph):
         element = graph.element(name)
         if element not in fit and not (node.operator in _COMPARISON and element == 'bool'):
             yield f'{name} is {element}'

@@ -58,12 +58,16 @@ class Emulator:
 
     def violations(self) -> list[str]:
         """Return the broken rules since `reset`, each as 'rule: what happened'; see rules.py."""
-        if not self.real_gpu:
-            self._libraries[0].emulator_collect()
+        self._collect()
         return [
             line for library in self._libraries
             for line in _text(library, 'emulator_violations').splitlines()
         ]
+
+    def _collect(self) -> None:
+        """Make broken rules of the touches of memory that the emulated GPU has caught."""
+        if not self.real_gpu:
+            self._libraries[0].emulator_collect()
 
     def fail(
         self, call: str, status: int, *, skip: int = 0, delay: float = 0.0, hang: bool = False,
@@ -132,7 +136,7 @@ class Emulator:
     def reset(self) -> None:
         """Forget faults, counts and broken rules; what is held stays held."""
         self.release()
-        self.violations()  # What was touched up to now is of the time before, too.
+        self._collect()  # What was touched up to now is of the time before, too.
         for library in self._libraries:
             library.emulator_reset()
 

@@ -17,7 +17,7 @@ import numpy as np
 from dla_ros.cuda.dla import Descriptor
 from dla_ros.errors import BackendError
 from dla_ros.model import Model
-from dla_ros.tensor import LAYOUTS, TensorSpec
+from dla_ros.tensor import DLA_TYPES, LAYOUTS, TensorSpec
 
 MAGIC = b'DLAEMUL1'
 _HEADER = np.dtype([('magic', 'S8'), ('inputs', '<u4'), ('outputs', '<u4'), ('payload', '<u8')])
@@ -30,7 +30,6 @@ _DESCRIPTOR = np.dtype({
     'offsets': [0, 88, 96, 128, 129, 130, 131, 132, 136],
     'itemsize': 168,
 })
-_TYPES = {'fp16': 'float16', 'int8': 'int8'}
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,10 @@ class TensorFormat:
         if layout not in rows:
             supported = ', '.join(rows)
             raise ValueError(f'Invalid layout {layout!r} in {text!r}. Supported: {supported}')
-        dtype = _TYPES.get(kind or ('int8' if layout == 'chw32' else 'fp16'))
+        dtype = DLA_TYPES.get(kind or ('int8' if layout == 'chw32' else 'fp16'))
         if dtype is None:
-            raise ValueError(f'Invalid type {kind!r} in {text!r}. Supported: {", ".join(_TYPES)}')
+            supported = ', '.join(DLA_TYPES)
+            raise ValueError(f'Invalid type {kind!r} in {text!r}. Supported: {supported}')
         if dtype not in rows[layout].dtypes:
             raise ValueError(
                 f'Invalid format {text!r}. {layout} exists for {", ".join(rows[layout].dtypes)}'

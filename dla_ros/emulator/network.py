@@ -6,8 +6,6 @@ import ctypes
 import logging
 from typing import Any
 
-import numpy as np
-
 from dla_ros.emulator.loadable import EmulatedNetwork, read_payload
 from dla_ros.tensor import TensorSpec
 
@@ -29,12 +27,12 @@ class Runner:
         self.callbacks = _LOAD(self._load), _UNLOAD(self._unload), _INFER(self._infer)
 
     def _load(self, module: int, payload: int, size: int) -> int:
-        from dla_ros.backends.onnxruntime import open_session
+        from dla_ros.backends.onnxruntime import ELEMENT_TYPES, open_session
 
         try:
             network = read_payload(ctypes.string_at(payload, size))
             session = open_session(network.onnx, 0)
-            types = {arg.name: _ONNX_TYPES[arg.type] for arg in session.get_inputs()}
+            types = {arg.name: ELEMENT_TYPES[arg.type] for arg in session.get_inputs()}
             self._networks[module] = network, session, types
         except Exception:
             _log.exception('the emulated loadable cannot be loaded')
@@ -60,9 +58,6 @@ class Runner:
             _log.exception('the emulated task failed')
             return _FAILED
         return 0
-
-
-_ONNX_TYPES = {'tensor(float16)': np.float16, 'tensor(float)': np.float32}
 
 
 def _memory(address: int, spec: TensorSpec) -> Any:

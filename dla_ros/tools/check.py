@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import json
 from pathlib import Path
 import sys
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,11 +16,15 @@ from rich.table import Table
 
 from dla_ros.convert.check import as_json, check_graph, LARGEST_HALF, Place, Report
 from dla_ros.convert.graph import fix_shapes, Graph, GraphError, read_onnx, show_shape
-from dla_ros.convert.ranges import find_pictures, largest_values, sample_inputs
+from dla_ros.convert.ranges import largest_values, sample_inputs
 from dla_ros.errors import BackendError
 from dla_ros.image import ImageError
 from dla_ros.model import Model, ModelError
 from dla_ros.resources import share_directory
+from dla_ros.sources import open_source, SourceError
+
+if TYPE_CHECKING:
+    import onnx
 
 _MEGA, _GIGA = 1e6, 1e9
 _MOST_ROWS = 40
@@ -35,22 +40,6 @@ def shape_of(text: str) -> tuple[str, tuple[int, ...]]:
     if not name or not shape or min(shape) < 1:
         raise argparse.ArgumentTypeError(f'{text!r} is no NAME:SHAPE, as images:1x3x416x416')
     return name, shape
-
-
-def add_network_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says which network is meant, for `find_network`."""
-    parser.add_argument(
-        'network', metavar='MODEL', help='an ONNX file; or a model.yaml, its folder, or a '
-        'shipped name, whose ONNX is taken',
-    )
-    parser.add_argument(
-        'model', nargs='?', metavar='YAML', help='the model.yaml of an ONNX file, for its '
-        'preprocessing; default: the model.yaml beside it that names it',
-    )
-    parser.add_argument(
-        '--shape', type=shape_of, action='append', default=[], metavar='NAME:SHAPE',
-        help='fix the shape of an input that the ONNX leaves open, as images:1x3x416x416',
-    )
 
 
 def find_network(options: argparse.Namespace) -> tuple[Path, Model | None]:
@@ -89,11 +78,22 @@ def parser() -> argparse.ArgumentParser:
         epilog='Returns 0 if nothing speaks against it, 1 if something does, 2 if there is '
         'nothing to check.',
     )
-    add_network_arguments(made)
     made.add_argument(
-        '--pictures', type=Path, metavar='FOLDER',
-        help='run the network on these and look for values beyond float16; default: the '
-        'pictures of the demo, if there is a model.yaml',
+        'network', metavar='MODEL', help='an ONNX file; or a model.yaml, its folder, or a '
+        'shipped name, whose ONNX is taken',
+    )
+    made.add_argument(
+        'model', nargs='?', metavar='YAML', help='the model.yaml of an ONNX file, for its '
+        'preprocessing; default: the model.yaml beside it that names it',
+    )
+    made.add_argument(
+        '--shape', type=shape_of, action='append', default=[], metavar='NAME:SHAPE',
+        help='fix the shape of an input that the ONNX leaves open, as images:1x3x416x416',
+    )
+    made.add_argument(
+        '--pictures', type=Path, metavar='SOURCE',
+        help='run the network on these (a folder, a bag, a video) and look for values beyond '
+        'float16; default: the pictures of the demo, if there is a model.yaml',
     )
     made.add_argument('--json', metavar='FILE', help='write all as JSON; - for standard output')
     return made
@@ -106,22 +106,11 @@ def main(arguments: list[str] | None = None) -> int:
         path, model = find_network(options)
         network = fix_shapes(read_onnx(path), dict(options.shape))
         graph = Graph(network)
-        ranges = None
-        if model is not None:
-            shape = graph.shape(graph.inputs[0]) or ()
-            if len(graph.inputs) == 1 and None not in shape:
-                folder = options.pictures or share_directory() / 'demo/pictures'
-                feeds = sample_inputs(
-                    find_pictures(folder), model.input, [int(n or 0) for n in shape]
-                )
-                console = Console(stderr=True)
-                ranges = largest_values(network, track(
-                    list(feeds), 'pictures', console=console, transient=True
-                ))
-        elif options.pictures:
+        if model is None and options.pictures:
             raise ModelError('--pictures needs a model.yaml, which says how to preprocess them')
+        ranges = None if model is None else _ranges(network, graph, model, options.pictures)
         report = check_graph(graph, ranges)
-    except (GraphError, ModelError, BackendError, ImageError, OSError) as error:
+    except (GraphError, ModelError, BackendError, ImageError, SourceError, OSError) as error:
         print(f'check: {error}', file=sys.stderr)
         return 2
     if options.json == '-':
@@ -131,6 +120,21 @@ def main(arguments: list[str] | None = None) -> int:
         if options.json:
             Path(options.json).write_text(json.dumps(as_json(report), indent=1))
     return 0 if report.passed else 1
+
+
+def _ranges(
+    network: onnx.ModelProto, graph: Graph, model: Model, pictures: Path | None
+) -> dict[str, float] | None:
+    """Return the largest values on the pictures; None for a network that takes no picture."""
+    shape = graph.shape(graph.inputs[0]) or ()
+    if len(graph.inputs) != 1 or None in shape:
+        return None
+    source = open_source(pictures or share_directory() / 'demo/pictures')
+    entries = track(source, 'pictures', console=Console(stderr=True), transient=True)
+    views = (entry.load().view for entry in entries)
+    return largest_values(
+        network, sample_inputs(views, model.input, [int(n or 0) for n in shape])
+    )
 
 
 def show(report: Report, path: Path, console: Console) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -171,5 +170,5 @@ def test_the_table_has_node_limit_value_and_remedy(capsys, monkeypatch):
 def test_the_json_goes_to_a_file_too(tmp_path, capsys):
     target = tmp_path / 'report.json'
     assert main(['yolo_fastest', '--json', str(target)]) == 0
-    assert json.loads(Path(target).read_text())['passed'] is True
+    assert json.loads(target.read_text())['passed'] is True
     assert 'nothing speaks against' in capsys.readouterr().out
