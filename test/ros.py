@@ -18,7 +18,7 @@ from lifecycle_msgs.srv import ChangeState, GetState
 import numpy as np
 import numpy.typing as npt
 from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.srv import DescribeParameters, GetParameters, SetParameters
+from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters, SetParameters
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
@@ -136,7 +136,28 @@ class Client:
         """Wait until the node takes images and its detections reach us."""
         until(lambda: self.images.get_subscription_count() == 1, explain=self._log)
         until(lambda: self.node.count_publishers('detections_output') == 1, explain=self._log)
-        time.sleep(0.2)  # The node's side of the match.
+        self.wait_until_known('dla_node')
+
+    def wait_until_known(self, node: str) -> None:
+        """Wait until `node` has seen all our endpoints, or a first answer or image can be lost.
+
+        Endpoints are announced in the order of their making, so an answer to the newest one
+        says that the older ones are known. That first answer may be lost too: ask again.
+        """
+        probe = self.node.create_client(ListParameters, f'{node}/list_parameters')
+        try:
+            assert probe.wait_for_service(WAIT), f'no {node}/list_parameters: {self._log()}'
+            answers: list[Any] = []
+
+            def answered() -> bool:
+                if time.monotonic() - start > len(answers):  # Once a second.
+                    answers.append(probe.call_async(ListParameters.Request()))
+                return any(answer.done() for answer in answers)
+
+            start = time.monotonic()
+            until(answered, explain=self._log)
+        finally:
+            self.node.destroy_client(probe)
 
     def _log(self) -> str:
         return self.process.log if self.process else ''
@@ -153,7 +174,7 @@ class Client:
         client = self.node.create_client(kind, name)
         try:
             assert client.wait_for_service(timeout), f'no service {name}: {self._log()}'
-            time.sleep(0.05)  # The server's side of the match, or the response is lost.
+            self.wait_until_known(name.rpartition('/')[0])
             future = client.call_async(request)
             until(future.done, timeout, self._log)
             return future.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-import time
 
 import cv2
 from diagnostic_msgs.msg import DiagnosticArray
@@ -86,7 +85,7 @@ def test_compressed_images_on_the_topic_of_image_transport(tmp_path):
         )
         until(lambda: publisher.get_subscription_count() == 1, explain=lambda: process.log)
         until(lambda: client.node.count_publishers('detections_output') == 1)
-        time.sleep(0.2)  # The node's side of the match.
+        client.wait_until_known('dla_node')
         _, encoded = cv2.imencode('.jpg', picture('coral_cat.bmp'))
         good = CompressedImage(format='bgr8; jpeg compressed bgr8', data=encoded.tobytes())
         good.header.frame_id, good.header.stamp.sec = 'eye', 7
