@@ -12,7 +12,7 @@ TOOLS = {
     'replay': 'run recorded images through a model and say what has changed',
     'schema': 'describe every key of model.yaml',
     'check': 'say whether an ONNX can become a DLA loadable, and what the DLA refuses',
-    'build': 'make a loadable for the emulator from a model\'s ONNX',
+    'build': 'from an ONNX to a DLA loadable with its model.yaml',
 }
 """Every tool, a module of its name in dla_ros.tools, with what it does."""
 

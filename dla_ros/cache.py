@@ -7,7 +7,7 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-import tempfile
+import uuid
 
 _log = logging.getLogger(__name__)
 
@@ -53,12 +53,12 @@ def cached(name: str, make: Callable[[], bytes]) -> bytes:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that nobody sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        temporary = Path(file.name)
-        try:
+    # Unlike tempfile's, its permissions are those of any new file.
+    temporary = path.with_name(f'.{path.name}.{uuid.uuid4().hex}')
+    try:
+        with temporary.open('xb') as file:
             file.write(data)
-            file.close()
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

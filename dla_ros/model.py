@@ -154,6 +154,29 @@ def _labels(value: Any, info: ValidationInfo) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+class Built(Section):
+    """How a loadable was made, and what it has; written by `build`, compared by `inspect`.
+
+    Attributes
+    ----------
+    precision:
+        fp16 or int8.
+    command:
+        What made the loadable, in the folder of model.yaml.
+    versions:
+        Of what took part, by name.
+    inputs, outputs:
+        The loadable's tensors by name: shape, type and layout, as `1x3x416x416 fp16:chw16`.
+
+    """
+
+    precision: Annotated[str, Field(pattern='^(fp16|int8)$')]
+    command: str
+    versions: dict[str, str]
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
 class Model(Section):
     """A network with all that is needed to feed it and to read its outputs.
 
@@ -176,6 +199,8 @@ class Model(Section):
     decoder:
         Which decoder, with its constants; `type: none` for a network whose tensors are decoded
         elsewhere, which needs no labels.
+    built:
+        How the loadable was made; `build` writes it.
 
     """
 
@@ -191,6 +216,7 @@ class Model(Section):
     labels: Annotated[
         tuple[str, ...], BeforeValidator(_labels), Field(validate_default=True)
     ] = ()
+    built: Built | None = None
 
     @field_validator('onnx_sha256', 'loadable_sha256')
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 PACKAGE = 'dla_ros'
 
@@ -15,3 +16,8 @@ def share_directory() -> Path:
     from ament_index_python.packages import get_package_share_directory
 
     return Path(get_package_share_directory(PACKAGE))
+
+
+def package_version() -> str:
+    """Return the version of dla_ros, from its package.xml."""
+    return ElementTree.parse(share_directory() / 'package.xml').findtext('version', 'unknown')

@@ -260,3 +260,43 @@ class TensorSpec:
             f'{self.name} {shape} {self.dtype.name} {self.layout.name} '
             f'(strides {strides}, {self.size} bytes)'
         )
+
+
+@dataclass(frozen=True)
+class TensorFormat:
+    """Element type and layout of a tensor on the DLA."""
+
+    dtype: str
+    layout: str
+
+    @classmethod
+    def parse(cls, text: str) -> TensorFormat:
+        """Read what trtexec takes, such as fp16:chw16 or int8:dla_hwc4; or the layout alone.
+
+        Raises
+        ------
+        ValueError
+            If there is no such type or layout, or not together.
+
+        """
+        rows = {str(name): row for name, row in LAYOUTS.items() if row.data_format}
+        kind, _, layout = text.rpartition(':')
+        if layout not in rows:
+            supported = ', '.join(rows)
+            raise ValueError(f'Invalid layout {layout!r} in {text!r}. Supported: {supported}')
+        dtype = DLA_TYPES.get(kind or ('int8' if layout == 'chw32' else 'fp16'))
+        if dtype is None:
+            supported = ', '.join(DLA_TYPES)
+            raise ValueError(f'Invalid type {kind!r} in {text!r}. Supported: {supported}')
+        if dtype not in rows[layout].dtypes:
+            raise ValueError(
+                f'Invalid format {text!r}. {layout} exists for {", ".join(rows[layout].dtypes)}'
+            )
+        return cls(dtype, layout)
+
+    def __str__(self) -> str:
+        """Return what `parse` reads, with the type."""
+        return f'{next(k for k, v in DLA_TYPES.items() if v == self.dtype)}:{self.layout}'
+
+
+FP16_CHW16 = TensorFormat('float16', 'chw16')

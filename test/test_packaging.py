@@ -119,9 +119,10 @@ def test_package_xml_names_every_package_that_is_imported():
     declared = {e.text for e in manifest if e.tag in ('depend', 'exec_depend')}
     keys = {'cv2': 'python3-opencv', 'numpy': 'python3-numpy', 'yaml': 'python3-yaml',
             'pydantic': 'python3-pydantic', 'rich': 'python3-rich',
-            'jinja2': 'python3-jinja2', 'matplotlib': 'python3-matplotlib'}
+            'jinja2': 'python3-jinja2', 'matplotlib': 'python3-matplotlib',
+            'ruamel': 'python3-ruamel.yaml'}
     # No rosdep key: they come from PyPI (README, "On a robot").
-    from_pypi = {'cuda', 'onnx', 'onnxruntime', 'rosbags'}
+    from_pypi = {'cuda', 'onnx', 'onnxruntime', 'onnxslim', 'rosbags'}
     # What rosbags brings, what one option of a tool wants, and what loads the plugin.
     from_pypi |= {'backports', 'distributed', 'pycocotools', 'pydantic_core', 'pytest'}
     # Where it is installed; else tensors go as Float32MultiArray.

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 import numpy as np
 import pytest
 
-from dla_ros.tensor import LAYOUT_NAMES, LAYOUTS, TensorSpec
+from dla_ros.tensor import LAYOUT_NAMES, LAYOUTS, TensorFormat, TensorSpec
 
 
 def ru(value, multiple):
@@ -155,3 +155,28 @@ def test_quantizing_rounds_and_saturates():
     assert spec.dequantize(elements).tolist() == [0, 0.5, -1, 63.5, -64]
     half = TensorSpec.of('t', (1, 1, 1, 2), 'float16', 'chw16')
     assert half.quantize(np.array([0.1, 1e6])).tolist() == [np.float16(0.1), np.inf]
+
+
+FORMATS = {
+    'fp16:chw16': ('float16', 'chw16'), 'int8:chw32': ('int8', 'chw32'),
+    'fp16:dla_linear': ('float16', 'dla_linear'), 'int8:dla_hwc4': ('int8', 'dla_hwc4'),
+    'chw16': ('float16', 'chw16'), 'chw32': ('int8', 'chw32'),
+}
+
+
+@pytest.mark.parametrize(('text', 'expected'), FORMATS.items())
+def test_formats_are_those_of_trtexec(text, expected):
+    form = TensorFormat.parse(text)
+    assert form == TensorFormat(*expected) == TensorFormat.parse(str(form))
+
+
+@pytest.mark.parametrize(
+    ('text', 'words'),
+    [
+        ('fp16:chw17', "Invalid layout 'chw17'.*chw16"), ('fp32:chw16', "Invalid type 'fp32'"),
+        ('int8:chw16', 'chw16 exists for float16'), ('fp16:nchw', "Invalid layout 'nchw'"),
+    ],
+)
+def test_formats_that_do_not_exist(text, words):
+    with pytest.raises(ValueError, match=words):
+        TensorFormat.parse(text)

@@ -14,6 +14,10 @@ from dla_ros.tensor import DLA_TYPES, four_dimensions, Layout, LAYOUTS, TensorSp
 LARGEST_HALF = 65504.0
 """What float16 holds at most; larger activations become infinite."""
 _SHOWN = 2  # Values named for one broken rule; nodes with many tensors break it many times.
+_SURGERY = {
+    'slice.steps': '--fold-focus', 'pooling.window': '--chain-pools',
+    'GlobalAveragePool': '--chain-pools', 'GlobalMaxPool': '--chain-pools',
+}
 _RESHAPING = 'Transpose', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity'
 
 
@@ -111,6 +115,15 @@ class Report:
     def passed(self) -> bool:
         """Whether nothing speaks against a standalone loadable."""
         return not self.refusals and not self.overflows
+
+    @property
+    def surgery(self) -> list[str]:
+        """The options of `build` that may help."""
+        found = {_SURGERY.get(r.rule) or _SURGERY.get(r.operator) for r in self.refusals}
+        options = sorted(option for option in found if option)
+        if None in found:
+            options.append(f'--cut-outputs={",".join(place.name for place in self.cut_outputs)}')
+        return options
 
 
 def check_graph(graph: Graph, ranges: dict[str, float] | None = None) -> Report:
@@ -276,4 +289,7 @@ def _half_size(graph: Graph, name: str) -> int:
 
 def as_json(report: Report) -> dict[str, Any]:
     """Return a report as plain lists and dictionaries."""
-    return {'passed': report.passed, **asdict(report), 'overflows': report.overflows}
+    return {
+        'passed': report.passed, **asdict(report), 'overflows': report.overflows,
+        'surgery': report.surgery,
+    }

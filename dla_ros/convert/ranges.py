@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +42,10 @@ def sample_inputs(
         yield buffer
 
 
-def largest_values(model: onnx.ModelProto, feeds: Iterable[Feed]) -> dict[str, float]:
-    """Return the largest absolute value of each tensor over some inputs; NaN counts as infinite.
+def runner(model: onnx.ModelProto) -> Callable[[Feed], dict[str, npt.NDArray[Any]]]:
+    """Return what runs a network with one input on onnxruntime, as it is: its outputs by name.
 
-    The network, which has one input, runs as it is: in float16 what overflows is infinite.
+    In float16, what overflows is infinite.
 
     Raises
     ------
@@ -53,9 +53,25 @@ def largest_values(model: onnx.ModelProto, feeds: Iterable[Feed]) -> dict[str, f
         If onnxruntime cannot open it.
 
     """
-    import onnx
-
     from dla_ros.backends.onnxruntime import ELEMENT_TYPES, open_session
+
+    session = open_session(model.SerializeToString(), 0)
+    (arg,) = session.get_inputs()
+    names = [output.name for output in session.get_outputs()]
+
+    def run(feed: Feed) -> dict[str, npt.NDArray[Any]]:
+        values = session.run(names, {arg.name: feed.astype(ELEMENT_TYPES[arg.type])})
+        return dict(zip(names, values, strict=True))
+
+    return run
+
+
+def largest_values(model: onnx.ModelProto, feeds: Iterable[Feed]) -> dict[str, float]:
+    """Return the largest absolute value of each tensor over some inputs; NaN counts as infinite.
+
+    The network has one input; see `runner`, also for what is raised.
+    """
+    import onnx
 
     watched = onnx.shape_inference.infer_shapes(model)
     floats = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
@@ -64,13 +80,10 @@ def largest_values(model: onnx.ModelProto, feeds: Iterable[Feed]) -> dict[str, f
         info for info in watched.graph.value_info
         if info.type.tensor_type.elem_type in floats and info.name not in outputs
     )
-    session = open_session(watched.SerializeToString(), 0)
-    (arg,) = session.get_inputs()
-    names = [output.name for output in session.get_outputs()]
+    run = runner(watched)
     found: dict[str, float] = {}
     for feed in feeds:
-        values = session.run(names, {arg.name: feed.astype(ELEMENT_TYPES[arg.type])})
-        for name, value in zip(names, values, strict=True):
+        for name, value in run(feed).items():
             if value.dtype.kind == 'f' and value.size:
                 largest = float(np.abs(value.astype(np.float32)).max())
                 found[name] = max(found.get(name, 0.0), np.inf if np.isnan(largest) else largest)

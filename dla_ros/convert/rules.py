@@ -57,8 +57,8 @@ LAYERS = MappingProxyType({
 
 _DECODE = 'cut the outputs before it; a decoder or the user of the tensors does it'
 INSTEAD = MappingProxyType({
-    'GlobalAveragePool': 'an AveragePool whose window covers the picture, up to 8x8, or several',
-    'GlobalMaxPool': 'a MaxPool whose window covers the picture, up to 8x8, or several',
+    'GlobalAveragePool': 'AveragePools whose windows cover the picture (build --chain-pools)',
+    'GlobalMaxPool': 'MaxPools whose windows cover the picture (build --chain-pools)',
     'ReduceMean': 'over rows and columns: AveragePools whose windows cover the picture',
     'HardSigmoid': 'Sigmoid, or Clip(x / 6 + 0.5) as Mul, Add and Clip; train again',
     'HardSwish': 'x * Sigmoid(x), or Relu; train again',
@@ -494,7 +494,8 @@ RULES: tuple[Rule, ...] = (
          'attention and the like cannot run on a DLA; cut the network before this', 'matrix',
          _weights),
     Rule('pooling.window', _POOL, 'window sides are 1 to 8',
-         'smaller ones one after the other: two of 5x5 do what one of 9x9 does', 'NvInfer.h',
+         'smaller ones one after the other, as two of 5x5 for 9x9 (build --chain-pools)',
+         'NvInfer.h',
          _in_range('window', 1, 8, _window)),
     Rule('pooling.stride', _POOL, 'strides are 1 to 16', _VALUE, 'NvInfer.h',
          _in_range('stride', 1, 16, _strides)),
@@ -534,7 +535,8 @@ RULES: tuple[Rule, ...] = (
          'no reshape directly before or behind Slice or Concat', _DECODE, 'log',
          _reshape_neighbors),
     Rule('slice.steps', ('Slice',), 'every step is 1',
-         'a Focus stem and its Conv are one Conv of twice the side and stride', 'NvInfer.h',
+         'one Conv of twice the side and stride for a Focus stem (build --fold-focus)',
+         'NvInfer.h',
          _slice_steps),
     Rule('slice.axis', _SLICE, 'not along the batch', _DECODE, 'NvInfer.h', _slice_axis),
     Rule('slice.constant', ('Slice',), 'starts, ends and axes are constant', _VALUE, 'NvInfer.h',

@@ -17,7 +17,7 @@ import numpy as np
 from dla_ros.cuda.dla import Descriptor
 from dla_ros.errors import BackendError
 from dla_ros.model import Model
-from dla_ros.tensor import DLA_TYPES, LAYOUTS, TensorSpec
+from dla_ros.tensor import FP16_CHW16, TensorFormat, TensorSpec
 
 MAGIC = b'DLAEMUL1'
 _HEADER = np.dtype([('magic', 'S8'), ('inputs', '<u4'), ('outputs', '<u4'), ('payload', '<u8')])
@@ -30,42 +30,6 @@ _DESCRIPTOR = np.dtype({
     'offsets': [0, 88, 96, 128, 129, 130, 131, 132, 136],
     'itemsize': 168,
 })
-
-
-@dataclass(frozen=True)
-class TensorFormat:
-    """Element type and layout of a tensor on the DLA."""
-
-    dtype: str
-    layout: str
-
-    @classmethod
-    def parse(cls, text: str) -> TensorFormat:
-        """Read what trtexec takes, such as fp16:chw16 or int8:dla_hwc4; or the layout alone.
-
-        Raises
-        ------
-        ValueError
-            If there is no such type or layout, or not together.
-
-        """
-        rows = {str(name): row for name, row in LAYOUTS.items() if row.data_format}
-        kind, _, layout = text.rpartition(':')
-        if layout not in rows:
-            supported = ', '.join(rows)
-            raise ValueError(f'Invalid layout {layout!r} in {text!r}. Supported: {supported}')
-        dtype = DLA_TYPES.get(kind or ('int8' if layout == 'chw32' else 'fp16'))
-        if dtype is None:
-            supported = ', '.join(DLA_TYPES)
-            raise ValueError(f'Invalid type {kind!r} in {text!r}. Supported: {supported}')
-        if dtype not in rows[layout].dtypes:
-            raise ValueError(
-                f'Invalid format {text!r}. {layout} exists for {", ".join(rows[layout].dtypes)}'
-            )
-        return cls(dtype, layout)
-
-
-FP16_CHW16 = TensorFormat('float16', 'chw16')
 
 
 @dataclass(frozen=True)

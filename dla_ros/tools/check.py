@@ -6,65 +6,29 @@ import argparse
 from collections.abc import Sequence
 import json
 from pathlib import Path
+import shlex
 import sys
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import track
 from rich.table import Table
 
 from dla_ros.convert.check import as_json, check_graph, LARGEST_HALF, Place, Report
 from dla_ros.convert.graph import fix_shapes, Graph, GraphError, read_onnx, show_shape
-from dla_ros.convert.ranges import largest_values, sample_inputs
+from dla_ros.convert.ranges import largest_values
 from dla_ros.errors import BackendError
 from dla_ros.image import ImageError
 from dla_ros.model import Model, ModelError
-from dla_ros.resources import share_directory
-from dla_ros.sources import open_source, SourceError
-
-if TYPE_CHECKING:
-    import onnx
+from dla_ros.sources import SourceError
+from dla_ros.tools.network import (
+    add_network_arguments,
+    find_network,
+    inputs_of,
+    takes_pictures,
+)
 
 _MEGA, _GIGA = 1e6, 1e9
 _MOST_ROWS = 40
-
-
-def shape_of(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read NAME:1x3x416x416."""
-    name, _, sides = text.rpartition(':')
-    try:
-        shape = tuple(int(side) for side in sides.split('x'))
-    except ValueError:
-        shape = ()
-    if not name or not shape or min(shape) < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} is no NAME:SHAPE, as images:1x3x416x416')
-    return name, shape
-
-
-def find_network(options: argparse.Namespace) -> tuple[Path, Model | None]:
-    """Return the ONNX that is meant, and its model if there is one.
-
-    Raises
-    ------
-    ModelError
-        If model.yaml has faults or names no ONNX.
-
-    """
-    path = Path(options.network)
-    if path.suffix.lower() != '.onnx':
-        model = Model.load(options.network)
-        if model.onnx is None:
-            raise ModelError(f'model {model.name!r} names no ONNX file (key onnx)')
-        return model.onnx, model
-    if options.model:
-        return path, Model.load(options.model)
-    beside = path.parent / 'model.yaml'
-    if beside.is_file():
-        model = Model.load(beside)
-        if model.onnx is not None and path.exists() and model.onnx.samefile(path):
-            return path, model
-    return path, None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -78,18 +42,7 @@ def parser() -> argparse.ArgumentParser:
         epilog='Returns 0 if nothing speaks against it, 1 if something does, 2 if there is '
         'nothing to check.',
     )
-    made.add_argument(
-        'network', metavar='MODEL', help='an ONNX file; or a model.yaml, its folder, or a '
-        'shipped name, whose ONNX is taken',
-    )
-    made.add_argument(
-        'model', nargs='?', metavar='YAML', help='the model.yaml of an ONNX file, for its '
-        'preprocessing; default: the model.yaml beside it that names it',
-    )
-    made.add_argument(
-        '--shape', type=shape_of, action='append', default=[], metavar='NAME:SHAPE',
-        help='fix the shape of an input that the ONNX leaves open, as images:1x3x416x416',
-    )
+    add_network_arguments(made)
     made.add_argument(
         '--pictures', type=Path, metavar='SOURCE',
         help='run the network on these (a folder, a bag, a video) and look for values beyond '
@@ -103,12 +56,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Check the network; see the epilog for what is returned."""
     options = parser().parse_args(arguments)
     try:
-        path, model = find_network(options)
+        path, yaml = find_network(options)
+        model = None if yaml is None else Model.load(yaml)
         network = fix_shapes(read_onnx(path), dict(options.shape))
         graph = Graph(network)
         if model is None and options.pictures:
             raise ModelError('--pictures needs a model.yaml, which says how to preprocess them')
-        ranges = None if model is None else _ranges(network, graph, model, options.pictures)
+        ranges = None
+        if model is not None and takes_pictures(graph):
+            console = Console(stderr=True)
+            ranges = largest_values(
+                network, inputs_of(graph, model, options.pictures, 'pictures', console)
+            )
         report = check_graph(graph, ranges)
     except (GraphError, ModelError, BackendError, ImageError, SourceError, OSError) as error:
         print(f'check: {error}', file=sys.stderr)
@@ -120,21 +79,6 @@ def main(arguments: list[str] | None = None) -> int:
         if options.json:
             Path(options.json).write_text(json.dumps(as_json(report), indent=1))
     return 0 if report.passed else 1
-
-
-def _ranges(
-    network: onnx.ModelProto, graph: Graph, model: Model, pictures: Path | None
-) -> dict[str, float] | None:
-    """Return the largest values on the pictures; None for a network that takes no picture."""
-    shape = graph.shape(graph.inputs[0]) or ()
-    if len(graph.inputs) != 1 or None in shape:
-        return None
-    source = open_source(pictures or share_directory() / 'demo/pictures')
-    entries = track(source, 'pictures', console=Console(stderr=True), transient=True)
-    views = (entry.load().view for entry in entries)
-    return largest_values(
-        network, sample_inputs(views, model.input, [int(n or 0) for n in shape])
-    )
 
 
 def show(report: Report, path: Path, console: Console) -> None:
@@ -154,6 +98,10 @@ def show(report: Report, path: Path, console: Console) -> None:
         console.print(f'The largest part that a DLA can run has {report.part:.0%} of the work:')
         console.print(f'  from {_listed(report.cut_inputs)}')
         console.print(f'  to   {_listed(report.cut_outputs)}')
+        console.print(
+            f'Try: python -m dla_ros build {path} {shlex.join(report.surgery)}',
+            soft_wrap=True, markup=False, highlight=False,
+        )
     console.print(
         f'{report.operations / _GIGA:.2f} G operations; float16 weights '
         f'{report.weights / _MEGA:.1f} MB, activations alive at once up to '

@@ -12,19 +12,19 @@ from pydantic_core import to_jsonable_python
 
 from dla_ros.decoders import DECODERS
 from dla_ros.decoders.base import DecoderConfig
-from dla_ros.model import InputConfig, Model, Section
+from dla_ros.model import Built, InputConfig, Model, Section
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     made = argparse.ArgumentParser(
         prog='python -m dla_ros schema',
-        description='Describe every key of model.yaml: the file itself, its section `input`, and '
-        'the section `decoder` of every type.',
+        description='Describe every key of model.yaml: the file itself, its sections `input` and '
+        '`built`, and the section `decoder` of every type.',
     )
     made.add_argument(
-        'part', nargs='?', choices=('model', 'input', *DECODERS), metavar='PART',
-        help=f'only one part: model, input, or a decoder ({", ".join(DECODERS)})',
+        'part', nargs='?', choices=('model', 'input', *DECODERS, 'built'), metavar='PART',
+        help=f'only one part: model, input, built, or a decoder ({", ".join(DECODERS)})',
     )
     return made
 
@@ -32,7 +32,10 @@ def parser() -> argparse.ArgumentParser:
 def parts() -> dict[str, tuple[str, type[BaseModel]]]:
     """Return what is described, by name: how it begins in the file, and its class."""
     decoders = {name: ('decoder:', decoder.Config) for name, decoder in DECODERS.items()}
-    return {'model': ('model.yaml:', Model), 'input': ('input:', InputConfig), **decoders}
+    return {
+        'model': ('model.yaml:', Model), 'input': ('input:', InputConfig), **decoders,
+        'built': ('built:', Built),
+    }
 
 
 def describe(title: str, section: type[BaseModel]) -> Iterator[str]:

@@ -18,9 +18,10 @@ from dla_ros.backends.base import BackendOptions
 from dla_ros.backends.cudla import CudlaBackend
 from dla_ros.decoders.base import Thresholds
 from dla_ros.decoders.heads import Head
-from dla_ros.emulator.loadable import build_loadable, TensorFormat
+from dla_ros.emulator.loadable import build_loadable
 from dla_ros.errors import BackendError, DlaError, Remedy
 from dla_ros.image import ImageView
+from dla_ros.tensor import TensorFormat
 from test.conftest import assert_same, picture, PICTURES, ROOT, rows
 from test.emulation import assert_flat, clean, emulator, opened, stand_in_gpu
 from test.networks import copied_model, quantize_edges, save_model

@@ -71,6 +71,15 @@ def test_ultraface_is_refused_from_its_reshaping_on(capsys):
     }
 
 
+def test_what_build_may_be_asked_for(capsys):
+    _, report = checked(capsys, MODELS / 'yolox_nano_export')
+    assert report['surgery'] == [
+        '--chain-pools', '--fold-focus', '--cut-outputs=1066,1108,1150'
+    ]
+    assert main([str(MODELS / 'mobilenet_v2')]) == 1
+    assert 'mobilenet_v2_224_fp16.onnx --chain-pools\n' in capsys.readouterr().out
+
+
 def test_where_deeplab_may_be_cut(capsys):
     _, report = checked(capsys, MODELS / 'deeplab_v3')
     assert [place['shape'] for place in report['cut_inputs']] == [[1, 3, 513, 513]]

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from dla_ros.decoders import DECODERS
-from dla_ros.model import InputConfig, Model
+from dla_ros.model import Built, InputConfig, Model
 from dla_ros.tools.schema import main
 
 
 def test_every_key_of_every_part_is_there(capsys):
     assert main([]) == 0
     text = capsys.readouterr().out
-    sections = [Model, InputConfig, *(decoder.Config for decoder in DECODERS.values())]
+    sections = [Model, InputConfig, Built, *(decoder.Config for decoder in DECODERS.values())]
     for section in sections:
         for name in section.model_fields:
             assert f'\n  {name}: ' in text
